@@ -1,0 +1,200 @@
+/* threads.c: see threads.h.
+ *
+ * `generation` counts jobs. A worker that sees it change runs the job and then counts itself into
+ * `n_done`. Sleeping workers wait on `wake`; the owner takes the lock to signal only when
+ * `n_sleeping` says that somebody sleeps. */
+#include "base/threads.h"
+#include "base/alloc.h"
+#include "base/size.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { SPIN_ROUNDS = 20000 }; /* some tens of microseconds */
+
+struct worker {
+    struct phi_pool *pool;
+    pthread_t thread;
+    int index;
+};
+
+struct phi_pool {
+    int n_threads;
+    void (*on_start)(void);
+    struct worker *workers; /* [n_threads]; [0] is the owner and unused */
+    int n_started;
+
+    phi_pool_fn fn; /* written by the owner before `generation` is raised */
+    void *context;
+    bool stop;
+
+    _Alignas(64) atomic_uint generation;
+    _Alignas(64) atomic_int n_done;
+    _Alignas(64) atomic_int n_sleeping;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+};
+
+static inline void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Returns once generation != seen: spins, then sleeps. */
+static void wait_for_job(struct phi_pool *pool, unsigned seen)
+{
+    for (int i = 0; i < SPIN_ROUNDS; i++) {
+        if (atomic_load_explicit(&pool->generation, memory_order_acquire) != seen)
+            return;
+        relax();
+    }
+    pthread_mutex_lock(&pool->lock);
+    atomic_fetch_add(&pool->n_sleeping, 1);
+    while (atomic_load(&pool->generation) == seen)
+        pthread_cond_wait(&pool->wake, &pool->lock);
+    atomic_fetch_sub(&pool->n_sleeping, 1);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+static void *worker_main(void *arg)
+{
+    struct worker *w = arg;
+    struct phi_pool *pool = w->pool;
+    unsigned seen = 0;
+    if (pool->on_start)
+        pool->on_start();
+    for (;;) {
+        wait_for_job(pool, seen);
+        seen++;
+        if (pool->stop)
+            return NULL;
+        pool->fn(pool->context, w->index, pool->n_threads);
+        atomic_fetch_add_explicit(&pool->n_done, 1, memory_order_release);
+    }
+}
+
+static void start_job(struct phi_pool *pool)
+{
+    atomic_fetch_add(&pool->generation, 1);
+    if (atomic_load(&pool->n_sleeping) > 0) {
+        pthread_mutex_lock(&pool->lock);
+        pthread_cond_broadcast(&pool->wake);
+        pthread_mutex_unlock(&pool->lock);
+    }
+}
+
+enum phi_status phi_pool_create(int n_threads, void (*on_start)(void), struct phi_pool **out,
+                                struct phi_error *err)
+{
+    *out = NULL;
+    if (n_threads < 1 || n_threads > 1024)
+        return phi_fail(err, PHI_ERR_INVALID, "threads: %d is not between 1 and 1024", n_threads);
+    struct phi_pool *pool = phi_alloc_aligned(64, sizeof *pool);
+    if (!pool)
+        return phi_fail_memory(err, "the thread pool", sizeof *pool);
+    pool->n_threads = n_threads;
+    pool->on_start = on_start;
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->wake, NULL);
+    pool->workers = phi_calloc((size_t)n_threads, sizeof *pool->workers);
+    enum phi_status status = PHI_OK;
+    if (!pool->workers)
+        status = phi_fail_memory(err, "the thread pool", (size_t)n_threads * sizeof *pool->workers);
+    for (int i = 1; i < n_threads && status == PHI_OK; i++) {
+        pool->workers[i] = (struct worker){.pool = pool, .index = i};
+        if (pthread_create(&pool->workers[i].thread, NULL, worker_main, &pool->workers[i]) != 0)
+            status = phi_fail(err, PHI_ERR_MEMORY, "cannot start worker thread %d of %d", i, n_threads);
+        else
+            pool->n_started++;
+    }
+    if (status != PHI_OK) {
+        phi_pool_destroy(pool);
+        return status;
+    }
+    if (on_start)
+        on_start();
+    *out = pool;
+    return PHI_OK;
+}
+
+void phi_pool_destroy(struct phi_pool *pool)
+{
+    if (!pool)
+        return;
+    pool->stop = true;
+    start_job(pool);
+    for (int i = 1; i <= pool->n_started; i++)
+        pthread_join(pool->workers[i].thread, NULL);
+    pthread_cond_destroy(&pool->wake);
+    pthread_mutex_destroy(&pool->lock);
+    phi_free(pool->workers);
+    phi_free(pool);
+}
+
+int phi_pool_n_threads(const struct phi_pool *pool)
+{
+    return pool->n_threads;
+}
+
+void phi_pool_run(struct phi_pool *pool, phi_pool_fn fn, void *context)
+{
+    if (pool->n_threads == 1) {
+        fn(context, 0, 1);
+        return;
+    }
+    pool->fn = fn;
+    pool->context = context;
+    atomic_store_explicit(&pool->n_done, 0, memory_order_relaxed);
+    start_job(pool);
+    fn(context, 0, pool->n_threads);
+    for (int spins = 0; atomic_load_explicit(&pool->n_done, memory_order_acquire) != pool->n_threads - 1;) {
+        relax();
+        if (++spins % 4096 == 0)
+            sched_yield(); /* more threads than processors: let the others finish */
+    }
+}
+
+/* The smallest CPU number that shares a core with `cpu`; cpu itself when the system does not tell. */
+static int first_sibling(int cpu)
+{
+    char path[96];
+    int first = cpu;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+    FILE *f = fopen(path, "re");
+    if (f) {
+        if (fscanf(f, "%d", &first) != 1)
+            first = cpu;
+        fclose(f);
+    }
+    return first;
+}
+
+int phi_n_cores(void)
+{
+    cpu_set_t allowed, cores;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
+        long n = sysconf(_SC_NPROCESSORS_ONLN);
+        return n < 1 ? 1 : (int)n;
+    }
+    CPU_ZERO(&cores);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &allowed))
+            CPU_SET(first_sibling(cpu), &cores);
+    int n = CPU_COUNT(&cores);
+    return n < 1 ? 1 : n;
+}
+
+void phi_split(size_t n, size_t grain, int thread, int n_threads, size_t *begin, size_t *end)
+{
+    size_t n_grains = phi_size_ceil_div(n, grain);
+    size_t t = (size_t)thread, nt = (size_t)n_threads;
+    *begin = phi_size_min(n, n_grains * t / nt * grain);
+    *end = phi_size_min(n, n_grains * (t + 1) / nt * grain);
+}

@@ -1,0 +1,119 @@
+/* json.c: see json.h. */
+#include "formats/json.h"
+#include "base/file.h"
+
+#include <inttypes.h>
+
+enum phi_status phi_json_parse(struct phi_str text, const char *name, json_t **out,
+                               struct phi_error *err)
+{
+    json_error_t e;
+    *out = json_loadb(text.data ? text.data : "", text.n,
+                      JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
+    if (*out)
+        return PHI_OK;
+    if (json_error_code(&e) == json_error_out_of_memory)
+        return phi_fail_memory(err, name, text.n);
+    return phi_fail(err, PHI_ERR_FORMAT, "%s: not valid JSON: line %d column %d (byte %d): %s", name,
+                    e.line, e.column, e.position, e.text);
+}
+
+enum phi_status phi_json_parse_file(const char *path, size_t max_bytes, json_t **out,
+                                    struct phi_error *err)
+{
+    struct phi_buf text = {0};
+    *out = NULL;
+    enum phi_status status = phi_file_read(path, max_bytes, &text, err);
+    if (status == PHI_OK)
+        status = phi_json_parse(phi_buf_str(&text), path, out, err);
+    phi_buf_deinit(&text);
+    return status;
+}
+
+const json_t *phi_json_field(const json_t *obj, const char *field)
+{
+    const json_t *v = json_object_get(obj, field);
+    return json_is_null(v) ? NULL : v;
+}
+
+static const char *type_name(const json_t *v)
+{
+    switch (json_typeof(v)) {
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "an array";
+    case JSON_STRING:
+        return "a string";
+    case JSON_INTEGER:
+        return "an integer";
+    case JSON_REAL:
+        return "a number with a fraction";
+    case JSON_TRUE:
+    case JSON_FALSE:
+        return "a boolean";
+    case JSON_NULL:
+        return "null";
+    }
+    return "an unknown type";
+}
+
+static enum phi_status wrong_type(const char *name, const char *field, const char *expected,
+                                  const json_t *v, struct phi_error *err)
+{
+    return phi_fail(err, PHI_ERR_FORMAT, "%s: %s: expected %s, found %s", name, field, expected,
+                    type_name(v));
+}
+
+enum phi_status phi_json_get_int(const json_t *obj, const char *name, const char *field, int64_t lo,
+                                 int64_t hi, int64_t *out, struct phi_error *err)
+{
+    const json_t *v = phi_json_field(obj, field);
+    if (!v)
+        return PHI_OK;
+    if (!json_is_integer(v))
+        return wrong_type(name, field, "an integer", v, err);
+    int64_t value = json_integer_value(v);
+    if (value < lo || value > hi)
+        return phi_fail(err, PHI_ERR_FORMAT,
+                        "%s: %s: %" PRId64 " is not between %" PRId64 " and %" PRId64, name, field,
+                        value, lo, hi);
+    *out = value;
+    return PHI_OK;
+}
+
+enum phi_status phi_json_get_number(const json_t *obj, const char *name, const char *field,
+                                    double *out, struct phi_error *err)
+{
+    const json_t *v = phi_json_field(obj, field);
+    if (!v)
+        return PHI_OK;
+    if (!json_is_number(v))
+        return wrong_type(name, field, "a number", v, err);
+    *out = json_number_value(v);
+    return PHI_OK;
+}
+
+enum phi_status phi_json_get_bool(const json_t *obj, const char *name, const char *field, bool *out,
+                                  struct phi_error *err)
+{
+    const json_t *v = phi_json_field(obj, field);
+    if (!v)
+        return PHI_OK;
+    if (!json_is_boolean(v))
+        return wrong_type(name, field, "true or false", v, err);
+    *out = json_is_true(v);
+    return PHI_OK;
+}
+
+enum phi_status phi_json_get_str(const json_t *obj, const char *name, const char *field,
+                                 struct phi_str *out, struct phi_error *err)
+{
+    const json_t *v = phi_json_field(obj, field);
+    if (!v)
+        return PHI_OK;
+    if (!json_is_string(v))
+        return wrong_type(name, field, "a string", v, err);
+    *out = phi_json_str(v);
+    return PHI_OK;
+}
