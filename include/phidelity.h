@@ -41,6 +41,240 @@ struct phi_error {
 /* How matrix inputs and weights are held; docs/NUMERICS.md. PHI_AUTO: as the checkpoint says. */
 enum phi_dtype { PHI_AUTO = 0, PHI_FLOAT32 = 1, PHI_BFLOAT16 = 2, PHI_FLOAT16 = 3 };
 
+/* A counted string: UTF-8, may hold NUL bytes, not NUL-terminated. */
+struct phi_text {
+    const char *data;
+    size_t n;
+};
+
+const char *phi_version(void);
+
+/* Frees memory that a function below documents as owned by the caller. NULL is fine. */
+void phi_mem_free(void *p);
+
+/* Log lines of the library go to `sink` (level 0 debug, 1 info, 2 warning, 3 error); without one they
+ * go nowhere. Set it before anything else; it may be called from any thread. */
+void phi_set_log(void (*sink)(void *context, int level, const char *line), void *context);
+
+/* ---------------------------------------------------------------- model */
+
+struct phi_model;
+
+/* `done` of `total` bytes of the named stage ("loading", "converting"). Called from the opening thread. */
+typedef void (*phi_progress_fn)(void *context, const char *stage, uint64_t done, uint64_t total);
+
+struct phi_model_options {
+    const char *path;          /* the checkpoint folder; required */
+    const char *tokenizer;     /* another folder for tokenizer and template; NULL = path */
+    const char *chat_template; /* a file, or the text itself when it holds '{'; NULL = the folder's */
+    enum phi_dtype dtype;      /* PHI_AUTO = as config.json says */
+    bool no_weights;           /* tokenizer and template only */
+    bool dummy_weights;        /* --load-format dummy: seeded random weights from config.json alone */
+    uint64_t seed;             /* of the dummy weights */
+    int n_threads;             /* 0 = the physical cores this process may use */
+    phi_progress_fn progress;  /* NULL = none */
+    void *progress_context;
+};
+
+void phi_model_options_init(struct phi_model_options *o);
+
+enum phi_status phi_model_open(const struct phi_model_options *o, struct phi_model **out,
+                               struct phi_error *err);
+void phi_model_close(struct phi_model *m); /* after every engine on it is destroyed; NULL is fine */
+
+struct phi_model_info {
+    char architecture[64]; /* "PhiForCausalLM", "Phi3ForCausalLM" */
+    char isa[16];          /* "ref", "avx2", "avx512", "avx512_bf16" */
+    enum phi_dtype dtype;  /* of this run, never PHI_AUTO */
+    enum phi_dtype file_dtype;
+    uint64_t n_parameters;
+    uint64_t weight_bytes;    /* mapped from files */
+    uint64_t converted_bytes; /* held in memory because the asked dtype is narrower than the file */
+    int n_layers, hidden_size, n_heads, n_kv_heads, head_dim, rotary_dim, vocab_size;
+    int n_token_ids;             /* 1 + the greatest id with a token; <= vocab_size */
+    int max_position_embeddings; /* the longest context of the checkpoint */
+    int original_max_position_embeddings;
+    int sliding_window; /* 0 = none */
+    double rope_theta;
+    char rope_type[16];
+    int n_stop_ids;
+    int32_t stop_ids[64];
+    int32_t bos_id, eos_id; /* -1 = none */
+    bool has_chat_template;
+    bool has_weights;
+    int n_threads;
+};
+
+void phi_model_get_info(const struct phi_model *m, struct phi_model_info *out);
+
+/* Text to ids. *ids is the caller's to free with phi_mem_free. */
+enum phi_status phi_tokenize(const struct phi_model *m, struct phi_text text,
+                             bool add_special_tokens, int32_t **ids, size_t *n_ids,
+                             struct phi_error *err);
+
+/* Ids to text. *text (also NUL-terminated) is the caller's to free with phi_mem_free. */
+enum phi_status phi_detokenize(const struct phi_model *m, const int32_t *ids, size_t n_ids,
+                               bool skip_special_tokens, char **text, size_t *n_text,
+                               struct phi_error *err);
+
+/* Renders a JSON array of chat messages through the checkpoint's template. `options_json` (n = 0:
+ * none) is an object with any of add_generation_prompt (default true), continue_final_message,
+ * tools, documents, chat_template_kwargs. *text as in phi_detokenize. PHI_ERR_INVALID when the checkpoint has no
+ * template or the template refuses. */
+enum phi_status phi_render_chat(const struct phi_model *m, struct phi_text messages_json,
+                                struct phi_text options_json, char **text, size_t *n_text,
+                                struct phi_error *err);
+
+/* ---------------------------------------------------------------- engine */
+
+struct phi_engine;
+
+struct phi_engine_options {
+    int max_model_len;          /* 0 = the checkpoint's maximum, or the longest that fits kv_bytes */
+    int max_num_seqs;           /* sequences decoding together; default 64 */
+    int max_num_batched_tokens; /* token rows of one step; default 512 */
+    int block_size;             /* tokens of a KV block; default 32, a multiple of 8 up to 256 */
+    uint64_t kv_bytes;          /* KV pool; 0 = what max_num_seqs sequences of max_model_len need, at most a
+                                   quarter of the machine's memory, at least one sequence */
+    enum phi_dtype kv_dtype;    /* PHI_AUTO = the model's dtype */
+    uint64_t seed;              /* of requests that bring none */
+};
+
+void phi_engine_options_init(struct phi_engine_options *o);
+
+/* Everything the engine will hold is allocated here; too little memory is PHI_ERR_MEMORY with the
+ * needed and the available bytes and the longest context that would fit. */
+enum phi_status phi_engine_create(struct phi_model *m, const struct phi_engine_options *o,
+                                  struct phi_engine **out, struct phi_error *err);
+void phi_engine_destroy(struct phi_engine *e); /* aborts what still runs; NULL is fine */
+
+struct phi_engine_info {
+    int max_model_len, max_num_seqs, max_num_batched_tokens, block_size;
+    enum phi_dtype kv_dtype;
+    uint64_t kv_bytes, kv_tokens, kv_bytes_per_token, scratch_bytes;
+    uint64_t n_nan_requests; /* requests ended because of NaN or infinite logits */
+    uint64_t n_steps;
+};
+
+void phi_engine_get_info(const struct phi_engine *e, struct phi_engine_info *out);
+
+/* What phi_engine_create would plan, without allocating it (for `inspect`). */
+enum phi_status phi_engine_plan(const struct phi_model *m, const struct phi_engine_options *o,
+                                struct phi_engine_info *out, struct phi_error *err);
+
+/* Logits of every position of one sequence, handed over in rising rows:
+ * logits is float32 [n_rows, vocab_size], valid during the call. A nonzero return of `sink` stops with
+ * PHI_ERR_CANCELLED. Runs on the engine's thread between steps; waits for it. */
+typedef int (*phi_logits_sink)(void *context, size_t first_row, size_t n_rows, const float *logits);
+enum phi_status phi_engine_logits(struct phi_engine *e, const int32_t *ids, size_t n_ids,
+                                  phi_logits_sink sink, void *context, struct phi_error *err);
+
+/* ---------------------------------------------------------------- requests */
+
+struct phi_logit_bias {
+    int32_t token;
+    float bias; /* clamped to [-100, 100] */
+};
+
+/* vLLM's SamplingParams: the same names, defaults and ranges. */
+struct phi_sampling {
+    int n;          /* answers, 1..16384; default 1; more than 1 needs temperature > 0 */
+    int max_tokens; /* >= 1, or 0 = as many as the context allows; default 16 */
+    int min_tokens; /* no end before this many; default 0 */
+    double temperature;        /* 0 = greedy; default 1 */
+    double top_p;              /* (0, 1]; default 1 */
+    int top_k;                 /* 0 or -1 = off */
+    double min_p;              /* [0, 1]; default 0 */
+    double repetition_penalty; /* > 0; default 1; prompt and output */
+    double presence_penalty;   /* [-2, 2]; default 0; output only */
+    double frequency_penalty;  /* [-2, 2]; default 0; output only */
+    bool has_seed;
+    int64_t seed;
+    const struct phi_text *stop; /* strings, none empty */
+    size_t n_stop;
+    const int32_t *stop_token_ids;
+    size_t n_stop_token_ids;
+    bool include_stop_str_in_output;
+    bool ignore_eos;
+    bool skip_special_tokens; /* default true */
+    const struct phi_logit_bias *logit_bias;
+    size_t n_logit_bias;
+    const int32_t *allowed_token_ids; /* NULL = all */
+    size_t n_allowed_token_ids;
+    const struct phi_text *bad_words;
+    size_t n_bad_words;
+    int logprobs;        /* -1 = none (default); k >= 0: the sampled token and the k best */
+    int prompt_logprobs; /* the same for the prompt's tokens */
+};
+
+/* vLLM's defaults. */
+void phi_sampling_init(struct phi_sampling *s);
+
+/* The checkpoint's generation_config.json over vLLM's defaults (temperature, top_p, top_k, min_p,
+ * repetition_penalty, max_new_tokens), as vLLM's --generation-config auto does. */
+void phi_sampling_init_from_model(struct phi_sampling *s, const struct phi_model *m);
+
+struct phi_request;
+
+/* Validates, copies everything it needs and queues the request. PHI_ERR_INVALID names the field, its
+ * value and its range; PHI_ERR_TOO_LONG says prompt, max_tokens and limit in numbers. */
+enum phi_status phi_request_submit(struct phi_engine *e, const int32_t *prompt_ids, size_t n_prompt,
+                                   const struct phi_sampling *s, struct phi_request **out,
+                                   struct phi_error *err);
+
+enum phi_finish {
+    PHI_FINISH_NONE = 0, /* goes on */
+    PHI_FINISH_STOP,     /* a stop id, a stop string or the end of text */
+    PHI_FINISH_LENGTH,   /* max_tokens or the context's end */
+    PHI_FINISH_ABORT,    /* cancelled */
+    PHI_FINISH_ERROR     /* see status and error */
+};
+
+struct phi_logprob {
+    int32_t token;
+    int32_t rank;  /* 1 = the most likely */
+    float logprob; /* natural log of the raw distribution */
+};
+
+/* One step of one answer. Pointers are valid until the next call on the same request. */
+struct phi_event {
+    int index;            /* which of the n answers */
+    struct phi_text text; /* the piece that became certain; may be empty */
+    const int32_t *tokens;
+    size_t n_tokens;
+    /* [n_tokens, n_logprobs]: the sampled token first, then the k best; entries with token -1 are
+     * padding. n_logprobs is 0 when none were asked for. */
+    const struct phi_logprob *logprobs;
+    size_t n_logprobs;
+    enum phi_finish finish; /* of this answer */
+    int32_t stop_token;     /* the id that ended it (not the primary end of text), else -1 */
+    struct phi_text stop_string;
+    enum phi_status status; /* PHI_FINISH_ERROR: why */
+    const char *error;
+    bool last; /* the request's last event: all n answers have ended */
+};
+
+/* Waits at most timeout_ms (< 0 = no limit) for the next event. Returns 1 with *ev filled, 0 on
+ * timeout, -1 when the last event was already delivered. */
+int phi_request_next(struct phi_request *r, struct phi_event *ev, int timeout_ms);
+
+/* Prompt logprobs, complete when the first event is delivered: [n_prompt, n_logprobs]; row 0 is all
+ * padding (token -1). NULL when not asked for. Owned by the request. */
+const struct phi_logprob *phi_request_prompt_logprobs(const struct phi_request *r,
+                                                      size_t *n_logprobs);
+
+/* Ends the request soon; its last event has PHI_FINISH_ABORT. From any thread. */
+void phi_request_cancel(struct phi_request *r);
+
+/* Timing of a request that has produced its last event, in seconds since submission. */
+struct phi_request_stats {
+    double queue_s, first_token_s, end_s;
+    size_t n_prompt_tokens, n_output_tokens;
+};
+void phi_request_get_stats(const struct phi_request *r, struct phi_request_stats *out);
+
+void phi_request_release(struct phi_request *r); /* cancels if still running; NULL is fine */
+
 #ifdef __cplusplus
 }
 #endif
