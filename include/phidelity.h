@@ -133,7 +133,7 @@ struct phi_engine_options {
     int max_model_len;          /* 0 = the checkpoint's maximum, or the longest that fits kv_bytes */
     int max_num_seqs;           /* sequences decoding together; default 64 */
     int max_num_batched_tokens; /* token rows of one step; default 512 */
-    int block_size;             /* tokens of a KV block; default 32, a multiple of 8 up to 256 */
+    int block_size;             /* tokens of a KV block; default 32, a multiple of 16 up to 256 */
     uint64_t kv_bytes;          /* KV pool; 0 = what max_num_seqs sequences of max_model_len need, at most a
                                    quarter of the machine's memory, at least one sequence */
     enum phi_dtype kv_dtype;    /* PHI_AUTO = the model's dtype */

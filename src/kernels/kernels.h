@@ -1,0 +1,127 @@
+/* kernels.h: numbers -> numbers. One const table of single-threaded micro-kernels per instruction
+ * set; docs/NUMERICS.md defines every output bit, ref.c is that definition in plain C, and each
+ * other table equals it bit for bit. Kernels know nothing of tensors, threads or models: ops.h
+ * owns the loops.
+ *
+ * Shapes are written [rows, columns], row-major; ld_x is the distance between rows in elements. Weight
+ * and KV pointers need no alignment; float pointers are 4-byte aligned. Inputs and outputs do not
+ * overlap unless said. Call only with the floating-point environment of phi_fp_env_set(). */
+#ifndef PHI_KERNELS_KERNELS_H
+#define PHI_KERNELS_KERNELS_H
+
+#include "base/dtype.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    PHI_STRIP_ROWS = 16,  /* most weight rows of one matmul call */
+    PHI_KEY_BLOCK = 64,   /* keys of one softmax step (NUMERICS.md 7) */
+    PHI_KEY_SPAN = 512,   /* keys of one independent partial softmax */
+    PHI_N_SEGMENTS = 8,   /* of a segmented product (NUMERICS.md 3) */
+    PHI_LSE_BLOCK = 1024  /* NUMERICS.md 8 */
+};
+
+/* y[m, n] = dot(w[n, :], x[m, :]) for n < n_rows, m < n_tokens. */
+struct phi_matmul {
+    const void *w; /* [n_rows, k] in the kernel's weight type */
+    size_t ld_w;
+    size_t n_rows;  /* 1..PHI_STRIP_ROWS */
+    const void *x;  /* [n_tokens, k] float32, or bfloat16 in the pair form */
+    size_t ld_x;
+    size_t n_tokens; /* >= 1 */
+    size_t k;
+    float *y; /* [n_tokens, n_rows] */
+    size_t ld_y;
+    /* 64-byte aligned room for phi_matmul_scratch_bytes(k): the strip, widened or interleaved once
+     * and used for every row of x. */
+    void *scratch;
+};
+
+static inline size_t phi_matmul_scratch_bytes(size_t k)
+{
+    return PHI_STRIP_ROWS * ((k + 15) / 16 * 16) * sizeof(float);
+}
+
+/* One query row against one block of keys; NUMERICS.md 7, steps 2 and 3. */
+struct phi_softmax_step {
+    float *s;      /* [PHI_KEY_BLOCK] in: dot products; out: p, +0 outside [lo, hi) */
+    size_t lo, hi; /* visible keys of the block, lo < hi <= PHI_KEY_BLOCK */
+    float scale;
+    float m, l;    /* in and out: running maximum and sum */
+    float c;       /* out: exp(m_old - m_new) */
+};
+
+/* acc[r, d] = acc[r, d] * c[r], then += p[r, j] * v[j, d] in rising j over lo[r] <= j < hi[r]. */
+struct phi_weighted_sum {
+    float *acc; /* [n_rows, d] */
+    size_t ld_acc;
+    const float *c; /* [n_rows]; NULL = no rescaling (a later part of the same key block) */
+    const float *p; /* [n_rows, >= n_keys] */
+    size_t ld_p;
+    const uint16_t *lo, *hi; /* [n_rows]; hi <= n_keys; lo >= hi means nothing to add */
+    size_t n_rows;
+    const void *v; /* [n_keys, d] in the kernel's KV type */
+    size_t ld_v;
+    size_t n_keys;
+    size_t d; /* a multiple of 8 */
+};
+
+enum {
+    PHI_CPU_AVX2 = 1,        /* AVX2, FMA, F16C */
+    PHI_CPU_AVX512 = 2,      /* F, BW, DQ, VL */
+    PHI_CPU_AVX512_BF16 = 4, /* VDPBF16PS */
+};
+
+struct phi_kernels {
+    const char *name;  /* "ref", "avx2", "avx512", "avx512_bf16" */
+    unsigned features; /* PHI_CPU_* that the table's code needs */
+
+    /* Element form: float32 activations against float32, bfloat16, float16 weights. */
+    void (*matmul_f32)(const struct phi_matmul *a);
+    void (*matmul_bf16)(const struct phi_matmul *a);
+    void (*matmul_f16)(const struct phi_matmul *a);
+    /* Pair form: bfloat16 activations and weights. */
+    void (*matmul_bf16_pairs)(const struct phi_matmul *a);
+
+    /* y[n] = x[n] in another type. */
+    void (*to_bf16)(uint16_t *y, const float *x, size_t n);
+    void (*to_f16)(uint16_t *y, const float *x, size_t n);
+    void (*from_bf16)(float *y, const void *x, size_t n);
+    void (*from_f16)(float *y, const void *x, size_t n);
+
+    /* One row of n elements; NUMERICS.md 5. y may be x. */
+    void (*rms_norm)(float *y, const float *x, const float *w, float eps, size_t n);
+    void (*layer_norm)(float *y, const float *x, const float *w, const float *b, float eps, size_t n);
+
+    /* Elementwise; NUMERICS.md 4. y may be x, or gate, or up. */
+    void (*gelu_new)(float *y, const float *x, size_t n);
+    void (*silu_mul)(float *y, const float *gate, const float *up, size_t n);
+
+    void (*softmax_step)(struct phi_softmax_step *a);
+    void (*weighted_sum_f32)(const struct phi_weighted_sum *a);
+    void (*weighted_sum_bf16)(const struct phi_weighted_sum *a);
+    void (*weighted_sum_f16)(const struct phi_weighted_sum *a);
+
+    /* Sum of exp(x[i] - max) over n <= PHI_LSE_BLOCK elements; NUMERICS.md 8. */
+    float (*sum_exp)(const float *x, float max, size_t n);
+};
+
+extern const struct phi_kernels phi_kernels_ref;
+
+/* The best table that this CPU and its operating system support. `force` (NULL = none; the
+ * environment variable PHI_ISA when the caller passes its value) names one; PHI_ERR_INVALID when it is unknown,
+ * PHI_ERR_UNSUPPORTED when the CPU lacks it. */
+enum phi_status phi_kernels_select(const char *force, const struct phi_kernels **out,
+                                   struct phi_error *err);
+
+/* All tables compiled into this program, best last, also those the CPU lacks. NULL-terminated. */
+const struct phi_kernels *const *phi_kernels_all(void);
+
+/* The PHI_CPU_* features of this machine. */
+unsigned phi_cpu_features(void);
+
+/* Denormals are zero, rounding to nearest: for every thread that computes. */
+void phi_fp_env_set(void);
+
+#endif
