@@ -1,7 +1,7 @@
 /* ref.c: the reference kernels, which define every bit of the arithmetic (docs/NUMERICS.md). Written
  * to be read; a faster table overrides what it can and must equal these. */
 #include "kernels/kernels.h"
-#include "kernels/math.h"
+#include "kernels/elementary.h"
 
 #include <assert.h>
 

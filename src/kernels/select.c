@@ -1,4 +1,5 @@
 /* select.c: which table of kernels this machine runs. */
+#include "base/status.h"
 #include "kernels/kernels.h"
 
 #include <string.h>

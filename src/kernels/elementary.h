@@ -1,7 +1,7 @@
-/* math.h: the elementary functions of docs/NUMERICS.md section 4, scalar and exact to the bit. The
+/* elementary.h: the elementary functions of docs/NUMERICS.md section 4, scalar and exact to the bit. The
  * vector kernels repeat the float32 ones with the same operations in the same order. */
-#ifndef PHI_KERNELS_MATH_H
-#define PHI_KERNELS_MATH_H
+#ifndef PHI_KERNELS_ELEMENTARY_H
+#define PHI_KERNELS_ELEMENTARY_H
 
 #include <math.h>
 #include <stdint.h>
