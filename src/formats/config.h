@@ -15,7 +15,7 @@ enum phi_arch { PHI_ARCH_PHI, PHI_ARCH_PHI3 };
 enum phi_rope_type {
     PHI_ROPE_DEFAULT,
     PHI_ROPE_LINEAR,  /* phi only */
-    PHI_ROPE_DYNAMIC, /* phi only */
+    PHI_ROPE_DYNAMIC, /* phi only; refused for now: frequencies would move with the length */
     PHI_ROPE_YARN,    /* phi only */
     PHI_ROPE_LONGROPE /* phi3 only; also written "su" or "yarn" there */
 };
@@ -36,7 +36,7 @@ struct phi_config {
     int rotary_dim; /* int(head_dim * partial_rotary_factor) */
     int vocab_size; /* embedding rows */
     int max_position_embeddings;
-    int original_max_position_embeddings; /* = max_position_embeddings where no file says other */
+    int original_max_position_embeddings; /* phi3: 4096, phi: the maximum, where not given */
     int sliding_window;                   /* 0 = none */
     double norm_eps;
     bool tie_word_embeddings;
@@ -46,7 +46,7 @@ struct phi_config {
 
     enum phi_rope_type rope_type;
     double rope_theta;
-    double rope_factor;           /* linear, dynamic, yarn; 0 = not given */
+    double rope_factor;           /* of all but default; resolved (maximum / original length) */
     double rope_attention_factor; /* cos and sin are multiplied by this; resolved, 1 where unused */
     double yarn_beta_fast, yarn_beta_slow;
     bool yarn_truncate;
@@ -55,7 +55,7 @@ struct phi_config {
 
     int bos_token_id; /* -1 = none */
     int pad_token_id; /* -1 = none */
-    int n_stop_ids;   /* union of config.json and generation_config.json, no duplicates */
+    int n_stop_ids;   /* union of config.json and generation_config.json; each < vocab_size, once */
     int32_t stop_ids[PHI_MAX_STOP_IDS];
 
     /* Defaults for sampling from generation_config.json; `has_x` false where the file is silent. */
@@ -75,7 +75,8 @@ enum phi_status phi_config_read(const char *dir, struct phi_config *out, struct 
 enum phi_status phi_config_parse(struct phi_str config, struct phi_str generation, const char *name,
                                  struct phi_config *out, struct phi_error *err);
 
-/* Adds an id to the stop set (the tokenizer's eos) unless it is there. False when full. */
+/* Adds an id to the stop set (the tokenizer's eos) unless it is there. An id outside the vocabulary
+ * can never be generated and is left out. False when full. */
 bool phi_config_add_stop_id(struct phi_config *config, int32_t id);
 
 #endif
