@@ -1,0 +1,82 @@
+/* ops.h: loops and threads around the micro-kernels: whole matrices, whole batches of rows.
+ *
+ * Every operation is one parallel stage: it returns when all threads are done. What a row holds afterwards does not
+ * depend on the number of threads or on the other rows (docs/NUMERICS.md). */
+#ifndef PHI_KERNELS_OPS_H
+#define PHI_KERNELS_OPS_H
+
+#include "base/status.h"
+#include "base/threads.h"
+#include "kernels/kernels.h"
+
+/* A weight matrix as it stands in a file: row-major, maybe unaligned. Owned by whoever mapped it. */
+struct phi_matrix {
+    const void *data; /* [n_rows, n_cols] */
+    enum phi_dtype dtype;
+    size_t n_rows, n_cols;
+};
+
+enum { PHI_LINEAR_MAX_PARTS = 3 };
+
+/* y = x W^T + b, where W may be several matrices stacked (q, k, v or gate, up kept apart in the
+ * file): their outputs stand side by side in one row of y. */
+struct phi_linear {
+    int n_parts;
+    struct phi_matrix parts[PHI_LINEAR_MAX_PARTS]; /* all with n_in columns */
+    const float *bias[PHI_LINEAR_MAX_PARTS];       /* [rows of the part] or NULL */
+    size_t n_in, n_out;
+    bool segmented; /* K in 8 segments: the row-parallel projections */
+};
+
+/* Activations that enter a matrix product: float32, or bfloat16 under --dtype bfloat16. */
+struct phi_acts {
+    void *data; /* [n_rows, ld] */
+    enum phi_dtype dtype;
+    size_t ld;
+};
+
+/* Bytes of one element of acts, and the address of row r. */
+static inline void *phi_acts_row(const struct phi_acts *a, size_t r)
+{
+    return (char *)a->data + r * a->ld * phi_dtype_bytes(a->dtype);
+}
+
+/* Kernels, threads and their private room. Owned by one thread, which is the one that calls ops. */
+struct phi_compute {
+    const struct phi_kernels *kernels;
+    struct phi_pool *pool;
+    char *scratch; /* [n_threads, scratch_bytes], 64-byte aligned */
+    size_t scratch_bytes;
+};
+
+/* Scratch per thread that phi_op_linear needs for up to n_tokens rows and n_in columns. */
+size_t phi_op_linear_scratch_bytes(size_t n_in, bool segmented, size_t n_tokens);
+
+/* scratch_bytes is the greatest need of any op that will be called. The creating thread becomes the
+ * owner, and its floating-point environment is set. */
+enum phi_status phi_compute_init(struct phi_compute *c, const struct phi_kernels *kernels,
+                                 int n_threads, size_t scratch_bytes, struct phi_error *err);
+void phi_compute_deinit(struct phi_compute *c);
+
+static inline void *phi_compute_scratch(const struct phi_compute *c, int thread)
+{
+    return c->scratch + (size_t)thread * c->scratch_bytes;
+}
+
+/* Calls fn(context, item, thread) for every item in [0, n), handed out as threads get free. One item,
+ * or one thread, runs on the caller without waking anybody. */
+typedef void (*phi_item_fn)(void *context, size_t item, int thread);
+void phi_compute_each(struct phi_compute *c, size_t n, phi_item_fn fn, void *context);
+
+/* y [n_tokens, n_out] = x [n_tokens, n_in] W^T + b. ld_y >= n_out. */
+void phi_op_linear(struct phi_compute *c, const struct phi_linear *w, const struct phi_acts *x,
+                   size_t n_tokens, float *y, size_t ld_y);
+
+/* Rounds or copies one float32 row into row r of acts (n elements). */
+void phi_acts_store(const struct phi_kernels *k, const struct phi_acts *a, size_t r, const float *x,
+                    size_t n);
+
+/* One row of a matrix widened to float32. */
+void phi_matrix_row(const struct phi_kernels *k, const struct phi_matrix *m, size_t row, float *out);
+
+#endif

@@ -1,0 +1,69 @@
+/* net.h: an opened network (weights bound to an architecture) and its forward pass.
+ *
+ * struct phi_net is immutable after open and shared; struct phi_workspace holds the buffers and
+ * threads of one caller. */
+#ifndef PHI_MODEL_NET_H
+#define PHI_MODEL_NET_H
+
+#include "formats/config.h"
+#include "formats/safetensors.h"
+#include "kernels/kernels.h"
+#include "model/batch.h"
+
+struct phi_net;
+struct phi_workspace;
+
+struct phi_net_options {
+    const struct phi_config *config;
+    const struct phi_safetensors *weights; /* must stay open as long as the net; NULL = dummy weights */
+    uint64_t seed;                         /* of the dummy weights */
+    enum phi_dtype dtype;                  /* PHI_AUTO = the config's, else the file's */
+    const struct phi_kernels *kernels;
+    int n_threads; /* for conversion at load */
+    phi_progress_fn progress;
+    void *progress_context;
+};
+
+/* Binds and checks every tensor: a missing one, or one of wrong shape or dtype, is an error that names
+ * it. Weights stay where they are mapped unless the asked dtype makes them narrower. */
+enum phi_status phi_net_open(const struct phi_net_options *o, struct phi_net **out,
+                             struct phi_error *err);
+void phi_net_close(struct phi_net *net); /* NULL is fine */
+
+const struct phi_config *phi_net_config(const struct phi_net *net);
+const struct phi_kernels *phi_net_kernels(const struct phi_net *net);
+
+struct phi_net_info {
+    enum phi_dtype dtype;      /* of the run */
+    enum phi_dtype file_dtype; /* of the layers' matrices in the file */
+    uint64_t n_parameters;
+    uint64_t mapped_bytes;    /* used in place */
+    uint64_t converted_bytes; /* held in memory of our own */
+};
+void phi_net_get_info(const struct phi_net *net, struct phi_net_info *out);
+
+/* Bytes of one KV block. */
+size_t phi_kv_block_bytes(const struct phi_net *net, uint32_t block_size, enum phi_dtype dtype);
+
+/* The KV dtype that `auto` means for this net. */
+enum phi_dtype phi_net_kv_dtype(const struct phi_net *net);
+
+/* Buffers for batches of at most max_tokens rows, of which at most max_logit_rows with logits. The
+ * creating thread is the one that calls phi_forward. */
+enum phi_status phi_workspace_create(const struct phi_net *net, size_t max_tokens,
+                                     size_t max_logit_rows, int n_threads,
+                                     struct phi_workspace **out, struct phi_error *err);
+void phi_workspace_destroy(struct phi_workspace *ws); /* NULL is fine */
+
+/* What phi_workspace_create would allocate. */
+size_t phi_workspace_bytes(const struct phi_net *net, size_t max_tokens, size_t max_logit_rows,
+                           int n_threads);
+
+/* Computes one batch: writes the rows' keys and values into kv and the asked logits into
+ * batch->logits. PHI_ERR_CANCELLED when batch->cancel became true (the rows' KV is then partly
+ * written and must be computed again). Allocates nothing. */
+enum phi_status phi_forward(const struct phi_net *net, struct phi_workspace *ws,
+                            const struct phi_kv *kv, const struct phi_batch *batch,
+                            struct phi_error *err);
+
+#endif
