@@ -149,11 +149,14 @@ static enum phi_status read_yarn(const struct rope_source *s, struct phi_config 
     PHI_TRY(phi_json_get_bool(s->dict, s->dict_path, "truncate", &out->yarn_truncate, err));
     PHI_TRY(phi_json_get_number(s->dict, s->dict_path, "mscale", &mscale, err));
     PHI_TRY(phi_json_get_number(s->dict, s->dict_path, "mscale_all_dim", &mscale_all_dim, err));
+    double magnitude = yarn_magnitude(out->rope_factor, 1);
     if (mscale != 0 && mscale_all_dim != 0)
-        out->rope_attention_factor = yarn_magnitude(out->rope_factor, mscale) /
-                                     yarn_magnitude(out->rope_factor, mscale_all_dim);
-    else
-        out->rope_attention_factor = yarn_magnitude(out->rope_factor, 1);
+        magnitude = yarn_magnitude(out->rope_factor, mscale) /
+                    yarn_magnitude(out->rope_factor, mscale_all_dim);
+    if (!(magnitude > 0 && isfinite(magnitude)))
+        return phi_fail(err, PHI_ERR_FORMAT, "%s: mscale: gives the magnitude %g", s->dict_path,
+                        magnitude);
+    out->rope_attention_factor = magnitude;
     return PHI_OK;
 }
 
