@@ -5,9 +5,9 @@
     python tools/make_checkpoint.py phi-2 /tmp/phi-2 --layers 2 --dtype bfloat16
     python tools/make_checkpoint.py --tiny tests/golden      # the committed ones, every switch once
 
-One idea: a tensor's bytes depend on (seed, tensor name, shape, scale) alone, through the raw output of
-numpy's PCG64 and exact integer sums. So they are the same on every machine and numpy version, whatever
-the layer count, the sharding, the order or the fusing of the file. Needs numpy only.
+One idea: a tensor's bytes depend on (seed, tensor name, shape, scale) alone, through the raw output
+of numpy's PCG64 and exact integer sums. So they are the same on every machine and numpy version,
+whatever the layer count, the sharding, the order or the fusing of the file. Needs numpy only.
 """
 import argparse
 import json
@@ -18,13 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
-# ---------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 # Presets. A config is written in the old spelling of the hub's files; --keys new respells it.
 
-PHI = dict(architectures=["PhiForCausalLM"], model_type="phi", attention_dropout=0.0, embd_pdrop=0.0,
-           resid_pdrop=0.0, hidden_act="gelu_new", initializer_range=0.02, layer_norm_eps=1e-5,
-           qk_layernorm=False, rope_theta=10000.0, rope_scaling=None, tie_word_embeddings=False,
-           use_cache=True, bos_token_id=None, eos_token_id=None)
+PHI = dict(architectures=["PhiForCausalLM"], model_type="phi", attention_dropout=0.0,
+           embd_pdrop=0.0, resid_pdrop=0.0, hidden_act="gelu_new", initializer_range=0.02,
+           layer_norm_eps=1e-5, qk_layernorm=False, rope_theta=10000.0, rope_scaling=None,
+           tie_word_embeddings=False, use_cache=True, bos_token_id=None, eos_token_id=None)
 PHI3 = dict(architectures=["Phi3ForCausalLM"], model_type="phi3", attention_bias=False,
             attention_dropout=0.0, embd_pdrop=0.0, resid_pdrop=0.0, hidden_act="silu",
             initializer_range=0.02, rms_norm_eps=1e-5, rope_theta=10000.0, rope_scaling=None,
@@ -41,23 +41,25 @@ PHI_35_SHORT = (
     + [2.0799996852874756, 2.0899996757507324, 2.189999580383301, 2.2199995517730713,
        2.5899994373321533, 2.729999542236328, 2.749999523162842, 2.8399994373321533])
 PHI_35_LONG = [
-    1.0800000429153442, 1.1100000143051147, 1.1399999856948853, 1.340000033378601, 1.5899999141693115,
-    1.600000023841858, 1.6200000047683716, 2.620000123977661, 3.2300000190734863, 3.2300000190734863,
-    4.789999961853027, 7.400000095367432, 7.700000286102295, 9.09000015258789, 12.199999809265137,
-    17.670000076293945, 24.46000099182129, 28.57000160217285, 30.420001983642578, 30.840002059936523,
-    32.590003967285156, 32.93000411987305, 42.320003509521484, 44.96000289916992, 50.340003967285156,
-    50.45000457763672, 57.55000305175781, 57.93000411987305, 58.21000289916992, 60.1400032043457,
-    62.61000442504883, 62.62000274658203, 62.71000289916992, 63.1400032043457, 63.1400032043457,
-    63.77000427246094, 63.93000411987305, 63.96000289916992, 63.970001220703125, 64.02999877929688,
-    64.06999969482422, 64.08000183105469, 64.12000274658203, 64.41000366210938, 64.4800033569336,
-    64.51000213623047, 64.52999877929688, 64.83999633789062]
+    1.0800000429153442, 1.1100000143051147, 1.1399999856948853, 1.340000033378601,
+    1.5899999141693115, 1.600000023841858, 1.6200000047683716, 2.620000123977661,
+    3.2300000190734863, 3.2300000190734863, 4.789999961853027, 7.400000095367432,
+    7.700000286102295, 9.09000015258789, 12.199999809265137, 17.670000076293945,
+    24.46000099182129, 28.57000160217285, 30.420001983642578, 30.840002059936523,
+    32.590003967285156, 32.93000411987305, 42.320003509521484, 44.96000289916992,
+    50.340003967285156, 50.45000457763672, 57.55000305175781, 57.93000411987305,
+    58.21000289916992, 60.1400032043457, 62.61000442504883, 62.62000274658203, 62.71000289916992,
+    63.1400032043457, 63.1400032043457, 63.77000427246094, 63.93000411987305, 63.96000289916992,
+    63.970001220703125, 64.02999877929688, 64.06999969482422, 64.08000183105469,
+    64.12000274658203, 64.41000366210938, 64.4800033569336, 64.51000213623047, 64.52999877929688,
+    64.83999633789062]
 PHI_4_MINI_LONG = [
     1, 1.118320672, 1.250641126, 1.398617824, 1.564103225, 1.74916897, 1.956131817, 2.187582649,
     2.446418898, 2.735880826, 3.059592084, 3.421605075, 3.826451687, 4.279200023, 4.785517845,
     5.351743533, 5.984965424, 6.693110555, 7.485043894, 8.370679318, 9.36110372, 10.4687158,
     11.70738129, 13.09260651, 14.64173252, 16.37415215, 18.31155283, 20.47818807, 22.90118105,
-    25.61086418, 28.64115884, 32.03, 32.1, 32.13, 32.23, 32.6, 32.61, 32.64, 32.66, 32.7, 32.71, 32.93,
-    32.97, 33.28, 33.49, 33.5, 44.16, 47.77]
+    25.61086418, 28.64115884, 32.03, 32.1, 32.13, 32.23, 32.6, 32.61, 32.64, 32.66, 32.7, 32.71,
+    32.93, 32.97, 33.28, 33.49, 33.5, 44.16, 47.77]
 
 # The published models' shapes. Their weights are N(0, 0.02) here, their norms near 1.
 REAL = {
@@ -98,12 +100,13 @@ REAL = {
 # Two layers each, and together every switch of both architectures. Sizes and constants are odd on
 # purpose, so that a default taken for the file's value shows.
 TINY = {
-    "phi-head64": dict(PHI, hidden_size=48, intermediate_size=112, num_attention_heads=2, head_dim=64,
-                       partial_rotary_factor=0.5, vocab_size=256, max_position_embeddings=128,
-                       torch_dtype="float16"),
+    "phi-head64": dict(PHI, hidden_size=48, intermediate_size=112, num_attention_heads=2,
+                       head_dim=64, partial_rotary_factor=0.5, vocab_size=256,
+                       max_position_embeddings=128, torch_dtype="float16"),
     "phi-qkln": dict(PHI, hidden_size=80, intermediate_size=136, num_attention_heads=2,
                      num_key_value_heads=1, partial_rotary_factor=0.4, qk_layernorm=True,
-                     layer_norm_eps=1e-3, vocab_size=200, max_position_embeddings=128, torch_dtype="bfloat16"),
+                     layer_norm_eps=1e-3, vocab_size=200, max_position_embeddings=128,
+                     torch_dtype="bfloat16"),
     "phi3-gqa": dict(PHI3, hidden_size=64, intermediate_size=72, num_attention_heads=4,
                      num_key_value_heads=2, partial_rotary_factor=0.75, tie_word_embeddings=True,
                      rope_theta=500.0, vocab_size=256, max_position_embeddings=128,
@@ -120,27 +123,29 @@ TINY = {
                                             short_factor=[1 + 0.05 * i for i in range(12)],
                                             long_factor=[1.1 + 0.02 * i * i for i in range(12)])),
     "phi3-bias": dict(PHI3, hidden_size=88, intermediate_size=64, num_attention_heads=2,
-                      num_key_value_heads=1, head_dim=32, attention_bias=True, rms_norm_eps=1e-3, vocab_size=200,
-                      max_position_embeddings=128, original_max_position_embeddings=128,
-                      torch_dtype="float16"),
+                      num_key_value_heads=1, head_dim=32, attention_bias=True, rms_norm_eps=1e-3,
+                      vocab_size=200, max_position_embeddings=128,
+                      original_max_position_embeddings=128, torch_dtype="float16"),
     "phi3-unfused": dict(PHI3, hidden_size=40, intermediate_size=56, num_attention_heads=5,
                          num_key_value_heads=5, vocab_size=100, max_position_embeddings=128,
                          original_max_position_embeddings=128, torch_dtype="float32"),
 }
 for name, rope in {
         "phi-linear": dict(type="linear", factor=2.5),
-        "phi-dynamic": dict(type="dynamic", factor=2.0),
+        "phi-dynamic": dict(type="dynamic", factor=4.0),
         "phi-yarn": dict(type="yarn", factor=4.0, original_max_position_embeddings=24)}.items():
     TINY[name] = dict(PHI, hidden_size=48, intermediate_size=48, num_attention_heads=2,
                       partial_rotary_factor=0.5, vocab_size=64, torch_dtype="float16",
-                      max_position_embeddings=96 if name == "phi-yarn" else 24, rope_scaling=rope)
+                      max_position_embeddings=24 if name == "phi-dynamic" else 96,
+                      rope_scaling=rope)
 for preset in TINY.values():
     preset["num_hidden_layers"] = 2
-TINY_FORMS = {"phi3-gqa": dict(keys="new"), "phi-head64": dict(keys="new"), "phi-yarn": dict(keys="new"),
+TINY_FORMS = {"phi3-gqa": dict(keys="new"), "phi-head64": dict(keys="new"),
+              "phi-yarn": dict(keys="new"),
               "phi3-unfused": dict(fused=False, n_shards=2)}
 
 
-# ---------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 # What a checkpoint holds: file tensors, each a stack of rows of one or more named parts.
 
 def head_dim(config):
@@ -148,7 +153,7 @@ def head_dim(config):
 
 
 def tensors(config, fused=True):
-    """Yields (name in the file, [(part name, shape), ...]); parts of a fused tensor follow each other."""
+    """Yields (name in the file, [(part name, shape), ...]); fused parts are stacked by rows."""
     hidden, inter = config["hidden_size"], config["intermediate_size"]
     q = config["num_attention_heads"] * head_dim(config)
     kv = config.get("num_key_value_heads", config["num_attention_heads"]) * head_dim(config)
@@ -208,12 +213,12 @@ def tensors(config, fused=True):
         yield from linear("lm_head", vocab, hidden, is_phi)
 
 
-# ---------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 # Random numbers and dtypes
 
 def scale_of(name, shape, tiny):
     """(mean, standard deviation). Tiny models get livelier weights, so that a small error shows and
-    greedy decoding wanders; attention outputs above all, so that what is answered hangs on the context."""
+    greedy decoding wanders; attention outputs above all, so that answers hang on the context."""
     if "norm" in name and name.endswith(".weight"):
         return 1.0, 0.3 if tiny else 0.05
     if name.endswith(".bias"):
@@ -257,7 +262,7 @@ def write_part(file, name, shape, dtype, seed, tiny):
         left -= n
 
 
-# ---------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 # Files
 
 DTYPES = {"float32": ("F32", 4), "float16": ("F16", 2), "bfloat16": ("BF16", 2)}
@@ -320,9 +325,10 @@ def byte_tokenizer():
 def add_tokenizer(folder, source):
     """source: "bytes", or a folder whose tokenizer files are copied."""
     if source == "bytes":
-        (folder / "tokenizer.json").write_text(json.dumps(byte_tokenizer(), ensure_ascii=False) + "\n")
-        (folder / "tokenizer_config.json").write_text(
-            json.dumps(dict(tokenizer_class="PreTrainedTokenizerFast", model_max_length=128)) + "\n")
+        text = json.dumps(byte_tokenizer(), ensure_ascii=False)
+        (folder / "tokenizer.json").write_text(text + "\n")
+        text = json.dumps(dict(tokenizer_class="PreTrainedTokenizerFast", model_max_length=128))
+        (folder / "tokenizer_config.json").write_text(text + "\n")
         return
     for pattern in "tokenizer*", "special_tokens_map.json", "added_tokens.json", "*.jinja":
         for path in sorted(Path(source).glob(pattern)):
@@ -354,7 +360,8 @@ def make(preset, folder, *, seed=1, n_layers=None, dtype=None, n_shards=1, keys=
     if tokenizer:
         add_tokenizer(folder, tokenizer)
     written = respelled(config) if keys == "new" else config
-    (folder / "config.json").write_text(json.dumps(written, indent=2) + "\n")  # last: folder is whole
+    text = json.dumps(written, indent=2)
+    (folder / "config.json").write_text(text + "\n")  # last: its presence says the folder is whole
     return folder
 
 
@@ -363,12 +370,14 @@ def main():
     parser.add_argument("preset", nargs="?", choices=[*TINY, *REAL], metavar="PRESET")
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--list", action="store_true", help="list the presets")
-    parser.add_argument("--tiny", type=Path, metavar="PARENT", help="write all tiny ones below PARENT")
+    parser.add_argument("--tiny", type=Path, metavar="PARENT",
+                        help="write all tiny ones below PARENT")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--layers", type=int, dest="n_layers")
     parser.add_argument("--dtype", choices=DTYPES)
     parser.add_argument("--shards", type=int, default=1, dest="n_shards")
-    parser.add_argument("--keys", choices=("old", "new"), default="old", help="spelling of config.json")
+    parser.add_argument("--keys", choices=("old", "new"), default="old",
+                        help="spelling of config.json")
     parser.add_argument("--unfused", action="store_false", dest="fused")
     parser.add_argument("--vocab-size", type=int)
     parser.add_argument("--tokenizer", metavar="bytes|FOLDER")

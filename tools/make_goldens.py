@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/<name>/golden.safetensors: what transformers answers for the tiny checkpoints.
+"""Writes tests/golden/<name>/golden.safetensors: what transformers answers for tiny checkpoints.
 
     python tools/make_checkpoint.py --tiny tests/golden
     python tools/make_goldens.py tests/golden
@@ -42,8 +42,9 @@ def read_tensors(folder):
 def load(folder, dtype):
     """The checkpoint as a transformers model with eager attention.
 
-    from_pretrained where that is enough. Two forms it cannot read are put together by hand: projections
-    under unfused names, and attention_bias, which its Phi3 ignores (biases on qkv_proj and o_proj)."""
+    from_pretrained where that is enough. Two forms it cannot read are put together by hand:
+    projections under unfused names, and attention_bias, which its Phi3 ignores (biases on qkv_proj
+    and o_proj)."""
     folder = Path(folder)
     config = transformers.AutoConfig.from_pretrained(folder)
     unfused = folder.name == "phi3-unfused"
@@ -105,7 +106,7 @@ def has_near_tie(logits):
 
 
 def fresh(model):
-    """The model with its rotary state new: dynamic NTK remembers the longest sequence it ever saw."""
+    """The model with new rotary state: dynamic NTK remembers the longest sequence it ever saw."""
     model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
     return model
 

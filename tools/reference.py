@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""The Phi models' forward pass in plain numpy: the readable specification of what phidelity computes.
+"""The Phi models' forward pass in plain numpy: a readable specification of what phidelity does.
 
     python tools/reference.py MODEL --tokens "1 2 3"               the five likeliest next ids
     python tools/reference.py MODEL --tokens "1 2 3" --generate 20 greedy continuation
-    python tools/reference.py --check tests/golden                 compare with transformers' answers
+    python tools/reference.py --check tests/golden                 compare with transformers
 
-MODEL is a Hugging Face checkpoint folder. Everything is float32, one sequence, no batching and no haste.
+MODEL is a Hugging Face checkpoint folder. One sequence, no batching and no haste. Everything is
+float32; with --dtype bfloat16 the inputs of matrix products and the cached keys and values are
+rounded to bfloat16, once each, and nothing else is. (docs/NUMERICS.md fixes the order of additions
+too; numpy's is its own.)
 Shapes: n tokens of this call, m tokens seen in all, d head size, r rotated dimensions of each head.
 The facts' source is the transformers library (models/phi, models/phi3, modeling_rope_utils).
 """
@@ -21,7 +24,7 @@ import numpy as np
 f32 = np.float32
 
 
-# ---------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 # Checkpoint: config.json and safetensors files
 
 def read_config(folder):
@@ -55,7 +58,7 @@ def read_config(folder):
 
 
 def read_safetensors(path):
-    """{name: array}; 8 bytes of header length, a JSON header, then the data. Floats become float32."""
+    """{name: array}: 8 bytes of header length, JSON header, data. Floats become float32."""
     data = np.memmap(path, np.uint8, "r")
     n = int.from_bytes(data[:8].tobytes(), "little")
     header = json.loads(data[8:8 + n].tobytes())
@@ -75,12 +78,19 @@ def read_safetensors(path):
     return tensors
 
 
+def to_bfloat16(x):
+    """float32 rounded to the nearest bfloat16, ties to even, held as float32."""
+    u = np.ascontiguousarray(x, f32).view(np.uint32)
+    return (u + 0x7FFF + ((u >> 16) & 1) & np.uint32(0xFFFF0000)).view(f32)
+
+
 class Model:
     """A config and its weights, fused projections cut into their parts."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, dtype="float32"):
         folder = Path(folder)
         self.config = c = read_config(folder)
+        self.rounded = to_bfloat16 if dtype == "bfloat16" else lambda x: x
         index = folder / "model.safetensors.index.json"
         files = {"model.safetensors"}
         if index.exists():
@@ -98,15 +108,17 @@ class Model:
 
     def linear(self, name, x):
         """x [n, n_in] times weight [n_out, n_in] transposed, plus a bias where the file has one."""
-        y = x @ self.weights[name + ".weight"].T
+        y = self.rounded(x) @ self.rounded(self.weights[name + ".weight"]).T
         return y + self.weights[name + ".bias"] if name + ".bias" in self.weights else y
 
     def norm(self, name, x):
-        return (layer_norm if self.config.is_phi else rms_norm)(
-            x, self.weights[name + ".weight"], self.weights.get(name + ".bias"), f32(self.config.eps))
+        weight, eps = self.weights[name + ".weight"], f32(self.config.eps)
+        if self.config.is_phi:
+            return layer_norm(x, weight, self.weights[name + ".bias"], eps)
+        return rms_norm(x, weight, eps)
 
 
-# ---------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 # Pieces
 
 def layer_norm(x, weight, bias, eps):
@@ -115,16 +127,17 @@ def layer_norm(x, weight, bias, eps):
     return centred / np.sqrt(variance + eps) * weight + bias
 
 
-def rms_norm(x, weight, bias, eps):
+def rms_norm(x, weight, eps):
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
 
 
 def gelu_new(x):
-    return f32(0.5) * x * (1 + np.tanh(f32(math.sqrt(2 / math.pi)) * (x + f32(0.044715) * x * x * x)))
+    inner = f32(math.sqrt(2 / math.pi)) * (x + f32(0.044715) * x * x * x)
+    return f32(0.5) * x * (1 + np.tanh(inner))
 
 
 def silu(x):
-    with np.errstate(over="ignore"):  # exp may reach infinity, the quotient is then 0 as it should be
+    with np.errstate(over="ignore"):  # exp may reach infinity; the quotient is 0 then, rightly
         return x / (1 + np.exp(-x))
 
 
@@ -133,7 +146,7 @@ def softmax(x):
     return e / e.sum(-1, keepdims=True)
 
 
-# ---------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 # Rotary positions. Frequencies are float32 step by step, as torch makes them: each step's rounding
 # shows in the logits of long prompts.
 
@@ -162,7 +175,8 @@ def rope_table(c, n_total):
         scale = rope.get("factor") or c.max_length / c.original_length
         attention = rope.get("attention_factor")
         if attention is None:
-            attention = math.sqrt(1 + math.log(scale) / math.log(c.original_length)) if scale > 1 else 1
+            stretch = math.log(scale) / math.log(c.original_length)
+            attention = math.sqrt(1 + stretch) if scale > 1 else 1
         return 1 / (factors * powers(c.theta)), f32(attention)
     if c.rope_type == "yarn":
         return yarn_table(c, powers(c.theta))
@@ -195,7 +209,7 @@ def yarn_table(c, powers):
 
 
 def rotate(x, positions, table):
-    """x [n, heads, d]: turns the pairs (i, i + r/2) of the first r dimensions, leaves the others."""
+    """x [n, heads, d]: turns the pairs (i, i + r/2) of the first r dimensions, leaves the rest."""
     frequencies, factor = table
     half = len(frequencies)
     angle = positions.astype(f32)[:, None] * frequencies
@@ -205,7 +219,7 @@ def rotate(x, positions, table):
     return np.concatenate([a * cos - b * sin, b * cos + a * sin, x[..., 2 * half:]], axis=-1)
 
 
-# ---------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 # Attention and the two blocks
 
 class Cache:
@@ -228,8 +242,8 @@ def attention(model, i, x, cache, table):
 
     positions = cache.n_tokens + np.arange(n)
     q, k = rotate(q, positions, table), rotate(k, positions, table)
-    cache.keys[i] = k = np.concatenate([cache.keys[i], k])
-    cache.values[i] = v = np.concatenate([cache.values[i], v])
+    cache.keys[i] = k = np.concatenate([cache.keys[i], model.rounded(k)])
+    cache.values[i] = v = np.concatenate([cache.values[i], model.rounded(v)])
 
     key, query = np.arange(len(k)), positions[:, None]
     visible = key <= query
@@ -276,8 +290,8 @@ def forward(model, ids, cache=None, trace=None):
 
 
 def generate(model, ids, n_new):
-    """Greedy ids after `ids`. A sequence that outgrows the original length starts over with the long
-    factors: its cached keys were turned by the short ones."""
+    """Greedy ids after `ids`. A sequence that outgrows the original length starts over with the
+    long factors: its cached keys were turned by the short ones."""
     ids, n_prompt = list(ids), len(ids)
     cache = Cache(model.config)
     while len(ids) < n_prompt + n_new:
@@ -288,37 +302,61 @@ def generate(model, ids, n_new):
     return ids[n_prompt:]
 
 
-# ---------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 # The check against the goldens, and the command line
 
 LIMIT = 3e-5  # largest difference, as a share of the largest value
 
 
+def mean_kl(p, q):
+    """The mean over rows of KL(softmax(p) || softmax(q)), in float64."""
+    p, q = softmax(p.astype(np.float64)), softmax(q.astype(np.float64))
+    return (p * np.log(p / q)).sum(-1).mean()
+
+
+def check_float32(folder, golden):
+    """Yields (tensor, measured, good) for each tensor of transformers' float32 run."""
+    model = Model(folder)
+    for k in prompt_numbers(golden):
+        ids, trace = golden[f"{k}.input_ids"], {}
+        trace["logits"] = forward(model, ids, trace=trace)
+        for name, got in trace.items():
+            want = golden.get(f"{k}.{name}")
+            if want is not None:
+                share = np.abs(got - want).max() / np.abs(want).max()
+                same_best = name != "logits" or (got.argmax(-1) == want.argmax(-1)).all()
+                yield f"{k}.{name}", f"{share:.1e} of the largest", share < LIMIT and same_best
+        want = golden[f"{k}.greedy"].tolist()
+        yield f"{k}.greedy", f"{len(want)} ids", generate(model, ids.tolist(), len(want)) == want
+
+
+def check_bfloat16(folder, golden):
+    """Rounding to bfloat16 must cost no more than it costs transformers, over all prompts."""
+    model = Model(folder, "bfloat16")
+    numbers = prompt_numbers(golden)
+    join = lambda name: np.concatenate([golden[f"{k}.{name}"] for k in numbers])
+    ours = np.concatenate([forward(model, golden[f"{k}.input_ids"]) for k in numbers])
+    cost, theirs = mean_kl(join("logits"), ours), mean_kl(join("logits"), join("logits_bf16"))
+    yield "logits_bf16", f"KL {cost:.1e}, theirs {theirs:.1e}", cost <= theirs
+
+
+def prompt_numbers(golden):
+    return sorted(name.split(".")[0] for name in golden if name.endswith(".input_ids"))
+
+
 def check(parent):
-    """Prints a verdict per golden tensor; returns the number of failures."""
-    failures, folders = 0, sorted(path.parent for path in Path(parent).glob("*/golden.safetensors"))
+    """Prints a verdict for each golden tensor; returns the number of failures."""
+    folders = sorted(path.parent for path in Path(parent).glob("*/golden.safetensors"))
     if not folders:
         raise SystemExit(f"no golden.safetensors below {parent}")
-    print(f"{'checkpoint':<14} {'tensor':<15} {'tokens':>6} {'difference':>11} {'of largest':>11}")
+    failures = 0
     for folder in folders:
-        model, golden = Model(folder), read_safetensors(folder / "golden.safetensors")
-        for name in sorted(n for n in golden if n.endswith(".input_ids")):
-            k, ids, trace = name.split(".")[0], golden[name], {}
-            trace["logits"] = forward(model, ids, trace=trace)
-            rows = [(n, golden[f"{k}.{n}"], trace[n]) for n in trace if f"{k}.{n}" in golden]
-            for what, want, got in rows:
-                difference = float(np.abs(got.astype(np.float64) - want).max())
-                share = difference / float(np.abs(want).max())
-                good = share < LIMIT and (got.argmax(-1) == want.argmax(-1)).all()
+        golden = read_safetensors(folder / "golden.safetensors")
+        for one_check in check_float32, check_bfloat16:
+            for tensor, measured, good in one_check(folder, golden):
                 failures += not good
-                print(f"{folder.name:<14} {k + '.' + what:<15} {len(ids):>6} {difference:>11.2e} "
-                      f"{share:>11.2e}  {'ok' if good else 'FAILED'}")
-            want = golden[k + ".greedy"].tolist()
-            good = generate(model, ids.tolist(), len(want)) == want
-            failures += not good
-            print(f"{folder.name:<14} {k + '.greedy':<15} {len(want):>6} {'':>23}  "
-                  f"{'ok' if good else 'FAILED'}")
-    print("all equal within the limits" if not failures else f"{failures} FAILED")
+                print(f"{folder.name:<14} {tensor:<15} {measured:<27} {'ok' if good else 'FAILED'}")
+    print(f"{failures} FAILED" if failures else f"{len(folders)} checkpoints: all equal")
     return failures
 
 
@@ -327,13 +365,14 @@ def main():
     parser.add_argument("model", nargs="?", type=Path)
     parser.add_argument("--tokens", help="ids, separated by spaces")
     parser.add_argument("--generate", type=int, metavar="N", help="print N greedy ids")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--check", type=Path, metavar="FOLDER", help="folder of golden checkpoints")
     args = parser.parse_args()
     if args.check:
         return 1 if check(args.check) else 0
     if not args.model or not args.tokens:
         parser.error("give MODEL and --tokens, or --check FOLDER")
-    model, ids = Model(args.model), [int(t) for t in args.tokens.split()]
+    model, ids = Model(args.model, args.dtype), [int(t) for t in args.tokens.split()]
     if args.generate:
         print(*generate(model, ids, args.generate))
         return 0

@@ -1,0 +1,72 @@
+"""Shared by the oracle suite: the program under test, random checkpoints, figures at the end.
+
+`make check-oracle` runs this folder with pytest in an environment that holds requirements.txt.
+PHIDELITY names the program (default build/phidelity), PHI_ORACLE_CACHE a folder where the
+real-shape checkpoints are kept between runs (several GB; default a temporary one).
+"""
+import os
+import shutil
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import make_checkpoint  # noqa: E402  (tools/ is on the path only now)
+
+PROGRAM = Path(os.environ.get("PHIDELITY", ROOT / "build" / "phidelity")).absolute()
+figures = []  # (test, what, value): printed after the run
+
+
+def run_program(*arguments):
+    """Standard output of the program; a failure shows its command and its words."""
+    result = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True,
+                            stdin=subprocess.DEVNULL, timeout=1800)
+    if result.returncode != 0:
+        shown = " ".join(str(a) if len(str(a)) < 80 else str(a)[:60] + "..." for a in arguments)
+        pytest.fail(f"phidelity {shown}\nexit {result.returncode}: {result.stderr.strip()}",
+                    pytrace=False)
+    return result.stdout
+
+
+@pytest.fixture(scope="session")
+def phidelity():
+    if not os.access(PROGRAM, os.X_OK):
+        pytest.exit(f"no program at {PROGRAM}: build it, or set PHIDELITY", returncode=1)
+    return run_program
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory):
+    """checkpoint(preset, n_layers): a folder with random weights, made once and then cached."""
+    cached = os.environ.get("PHI_ORACLE_CACHE")
+    parent = Path(cached) if cached else tmp_path_factory.mktemp("checkpoints")
+    recipe = zlib.crc32(Path(make_checkpoint.__file__).read_bytes())
+
+    def make(preset, n_layers):
+        folder = parent / f"{preset}-{n_layers}-{recipe:08x}"
+        if not (folder / "config.json").exists():  # written last, so a broken run leaves none
+            make_checkpoint.make(preset, folder, n_layers=n_layers)
+        return folder
+
+    yield make
+    if not cached:
+        shutil.rmtree(parent, ignore_errors=True)
+
+
+@pytest.fixture
+def figure(request):
+    """figure(what, value): a measured number to show in the summary."""
+    return lambda what, value: figures.append((request.node.name, what, value))
+
+
+def pytest_terminal_summary(terminalreporter):
+    if figures:
+        terminalreporter.section("measured")
+    for test, what, value in figures:
+        terminalreporter.write_line(f"{test:<44} {what:<44} {value}")
