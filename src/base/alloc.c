@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static atomic_long allocations;
 static atomic_long fail_at; /* 0 = never */
@@ -55,6 +56,21 @@ void *phi_alloc_aligned(size_t alignment, size_t n_bytes)
 void phi_free(void *p)
 {
     free(p);
+}
+
+void *phi_pages_alloc(size_t n_bytes)
+{
+    if (refuse() || n_bytes == 0)
+        return NULL;
+    void *p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+void phi_pages_free(void *p, size_t n_bytes)
+{
+    if (p)
+        munmap(p, n_bytes);
 }
 
 void phi_alloc_fail_nth(long n)

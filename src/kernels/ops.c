@@ -16,7 +16,7 @@ enum phi_status phi_compute_init(struct phi_compute *c, const struct phi_kernels
     if (!phi_size_mul(c->scratch_bytes, (size_t)n_threads, &total))
         return phi_fail_memory(err, "thread scratch", SIZE_MAX);
     PHI_TRY(phi_pool_create(n_threads, phi_fp_env_set, &c->pool, err));
-    c->scratch = phi_alloc_aligned(64, total);
+    c->scratch = phi_pages_alloc(total);
     if (!c->scratch) {
         phi_compute_deinit(c);
         return phi_fail_memory(err, "thread scratch", total);
@@ -26,8 +26,9 @@ enum phi_status phi_compute_init(struct phi_compute *c, const struct phi_kernels
 
 void phi_compute_deinit(struct phi_compute *c)
 {
+    if (c->scratch)
+        phi_pages_free(c->scratch, (size_t)phi_pool_n_threads(c->pool) * c->scratch_bytes);
     phi_pool_destroy(c->pool);
-    phi_free(c->scratch);
     *c = (struct phi_compute){0};
 }
 

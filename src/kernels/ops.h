@@ -45,7 +45,7 @@ static inline void *phi_acts_row(const struct phi_acts *a, size_t r)
 struct phi_compute {
     const struct phi_kernels *kernels;
     struct phi_pool *pool;
-    char *scratch; /* [n_threads, scratch_bytes], 64-byte aligned */
+    char *scratch; /* [n_threads, scratch_bytes], page-aligned */
     size_t scratch_bytes;
 };
 

@@ -36,13 +36,13 @@ struct phi_batch {
     size_t n_tokens;
     const struct phi_batch_seq *seqs; /* in rising first_row, covering all rows */
     size_t n_seqs;
-    const uint32_t *logit_rows; /* [n_logit_rows] rows whose logits are wanted */
+    const uint32_t *logit_rows; /* [n_logit_rows] distinct rows whose logits are wanted */
     size_t n_logit_rows;
     float *logits;             /* out: [n_logit_rows, vocab_size] */
     const atomic_bool *cancel; /* NULL, or checked between layers */
 
     /* For tests: called with named intermediate tensors ("hidden.0" = embeddings, "hidden.i" = after
-     * layer i - 1, "norm" = after the final norm), float32 [n_tokens, n_cols]. NULL = off. */
+     * layer i - 1), float32 [n_tokens, n_cols]. NULL = off. */
     void (*probe)(void *context, const char *name, const float *data, size_t n_cols);
     void *probe_context;
 };

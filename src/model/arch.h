@@ -1,0 +1,109 @@
+/* arch.h: the inside of the model floor: what a network consists of, the state of one forward pass,
+ * and what an architecture implements (bind its tensors, compute one layer). */
+#ifndef PHI_MODEL_ARCH_H
+#define PHI_MODEL_ARCH_H
+
+#include "kernels/ops.h"
+#include "model/net.h"
+#include "model/rope.h"
+#include "model/weights.h"
+
+struct phi_norm {
+    const float *w; /* NULL = no such norm */
+    const float *b; /* LayerNorm; NULL = RMSNorm */
+};
+
+struct phi_layer {
+    struct phi_norm input_norm;
+    struct phi_linear qkv; /* [heads | kv heads | kv heads] * head_dim rows */
+    struct phi_norm q_norm, k_norm; /* over each head; absent in most checkpoints */
+    struct phi_linear attn_out;
+    struct phi_norm mlp_norm; /* absent in the parallel block */
+    struct phi_linear up;     /* fc1, or gate and up side by side */
+    struct phi_linear down;
+};
+
+struct phi_net {
+    struct phi_config config;
+    enum phi_dtype dtype; /* of the run */
+    const struct phi_kernels *kernels;
+    const struct phi_arch_ops *arch;
+    struct phi_weights weights;
+    struct phi_rope rope;
+    struct phi_matrix embed;  /* [vocab_size, hidden_size] */
+    struct phi_layer *layers; /* [n_layers] */
+    struct phi_norm final_norm;
+    struct phi_linear head;
+};
+
+/* A run of rows of one sequence whose queries are computed together. */
+struct phi_attn_tile {
+    uint32_t seq;
+    uint32_t first_row, n_rows; /* in the batch */
+};
+
+/* One caller's buffers, all cut from one block of memory in this order. T = max_tokens, H = hidden size. */
+struct phi_workspace {
+    struct phi_compute compute;
+    size_t max_tokens, max_logit_rows;
+    char *memory;
+    size_t memory_bytes;
+
+    float *x;             /* [T, H] residual stream */
+    struct phi_acts h;    /* [T, H] a norm's output */
+    float *qkv;           /* [T, (heads + 2 kv heads) * head_dim] */
+    struct phi_acts attn; /* [T, heads * head_dim] */
+    float *y;             /* [T, H] output of the attention branch, or of the current projection */
+    float *ff;            /* [T, up.n_out] */
+    struct phi_acts act;  /* [T, intermediate] */
+    float *y2;            /* [T, H] output of the MLP beside y (parallel block) */
+    float *cos, *sin;     /* [T, rotary_dim / 2] */
+    uint32_t *row_seq;    /* [T] sequence of each row */
+    struct phi_attn_tile *tiles; /* [T] */
+    struct phi_acts head_in;     /* [max_logit_rows, H] */
+};
+
+/* The state of one forward pass; all functions below run on the workspace's owner. */
+struct phi_pass {
+    const struct phi_net *net;
+    struct phi_workspace *ws;
+    const struct phi_kv *kv;
+    const struct phi_batch *batch;
+    size_t n_tiles;
+};
+
+struct phi_arch_ops {
+    const char *name;
+    enum phi_status (*bind)(struct phi_net *net, struct phi_error *err);
+    /* ws->x [n_tokens, H] -> ws->x, through layer i. */
+    void (*layer)(struct phi_pass *p, int i);
+};
+
+extern const struct phi_arch_ops phi_arch_phi;  /* phi.c: 1, 1.5, 2 */
+extern const struct phi_arch_ops phi_arch_phi3; /* phi3.c: 3, 3.5, 4, 4-mini */
+
+/* Steps that layers are made of (steps.c). */
+
+/* acts = norm(x) row by row; when `add` is not NULL, x += add first. */
+void phi_step_norm(struct phi_pass *p, const struct phi_norm *norm, float *x, const float *add,
+                   const struct phi_acts *out);
+/* ws->h -> ws->qkv -> (head norms, rotary, KV write, attention) -> ws->attn -> ws->y. */
+void phi_step_attention(struct phi_pass *p, int layer);
+/* x += a + b (b may be NULL), in the order (a + b) + x. */
+void phi_step_residual(struct phi_pass *p, float *x, const float *a, const float *b);
+/* Applies fn to every row of the batch, in parallel. */
+void phi_step_rows(struct phi_pass *p, void (*fn)(struct phi_pass *p, size_t row), size_t n_rows);
+
+/* One row: norm into out, float32 [n]. */
+void phi_norm_row(const struct phi_net *net, const struct phi_norm *norm, float *out, const float *x,
+                  size_t n);
+
+/* Fills one part of a linear: matrix and, with_bias, its bias, by tensor name stem. */
+enum phi_status phi_bind_part(struct phi_net *net, struct phi_linear *l, size_t n_rows, size_t n_cols,
+                              bool with_bias, struct phi_error *err, const char *stem_fmt, ...)
+    PHI_PRINTF(7, 8);
+/* "stem.weight" and, for a LayerNorm, "stem.bias". */
+enum phi_status phi_bind_norm(struct phi_net *net, struct phi_norm *norm, size_t n, bool with_bias,
+                              struct phi_error *err, const char *stem_fmt, ...) PHI_PRINTF(6, 7);
+
+#endif

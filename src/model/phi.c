@@ -1,0 +1,77 @@
+/* phi.c: PhiForCausalLM (phi-1, phi-1.5, phi-2): the parallel block. One LayerNorm feeds attention
+ * and MLP, and both are added to the residual stream together; biases everywhere. Also binds the
+ * older phi-msft names, whose q, k and v are one matrix. */
+#include "model/arch.h"
+
+static enum phi_status bind_attention(struct phi_net *net, struct phi_layer *l, int i,
+                                      struct phi_error *err)
+{
+    const struct phi_config *c = &net->config;
+    size_t h = (size_t)c->hidden_size, d = (size_t)c->head_dim;
+    size_t q = (size_t)c->n_heads * d, kv = (size_t)c->n_kv_heads * d;
+    if (phi_weights_has(&net->weights, false, "transformer.h.%d.mixer.Wqkv.weight", i)) {
+        PHI_TRY(phi_bind_part(net, &l->qkv, q + 2 * kv, h, true, err, "transformer.h.%d.mixer.Wqkv",
+                              i));
+        return phi_bind_part(net, &l->attn_out, h, q, true, err, "transformer.h.%d.mixer.out_proj", i);
+    }
+    const char *const attn = "model.layers.%d.self_attn.%s";
+    PHI_TRY(phi_bind_part(net, &l->qkv, q, h, true, err, attn, i, "q_proj"));
+    PHI_TRY(phi_bind_part(net, &l->qkv, kv, h, true, err, attn, i, "k_proj"));
+    PHI_TRY(phi_bind_part(net, &l->qkv, kv, h, true, err, attn, i, "v_proj"));
+    if (c->qk_layernorm) {
+        PHI_TRY(phi_bind_norm(net, &l->q_norm, d, true, err, attn, i, "q_layernorm"));
+        PHI_TRY(phi_bind_norm(net, &l->k_norm, d, true, err, attn, i, "k_layernorm"));
+    }
+    return phi_bind_part(net, &l->attn_out, h, q, true, err, attn, i, "dense");
+}
+
+static enum phi_status bind(struct phi_net *net, struct phi_error *err)
+{
+    const struct phi_config *c = &net->config;
+    size_t h = (size_t)c->hidden_size, ff = (size_t)c->intermediate_size, v = (size_t)c->vocab_size;
+    bool msft = phi_weights_has(&net->weights, false, "transformer.embd.wte.weight");
+    PHI_TRY(phi_weights_matrix(&net->weights, &net->embed, v, h, err, "%s",
+                               msft ? "transformer.embd.wte.weight" : "model.embed_tokens.weight"));
+    for (int i = 0; i < c->n_layers; i++) {
+        struct phi_layer *l = &net->layers[i];
+        const char *const stem = msft ? "transformer.h" : "model.layers";
+        PHI_TRY(phi_bind_norm(net, &l->input_norm, h, true, err, "%s.%d.%s", stem, i,
+                              msft ? "ln" : "input_layernorm"));
+        PHI_TRY(bind_attention(net, l, i, err));
+        PHI_TRY(phi_bind_part(net, &l->up, ff, h, true, err, "%s.%d.mlp.fc1", stem, i));
+        PHI_TRY(phi_bind_part(net, &l->down, h, ff, true, err, "%s.%d.mlp.fc2", stem, i));
+    }
+    PHI_TRY(phi_bind_norm(net, &net->final_norm, h, true, err, "%s",
+                          msft ? "lm_head.ln" : "model.final_layernorm"));
+    if (c->tie_word_embeddings) {
+        net->head.parts[net->head.n_parts++] = net->embed;
+        net->head.n_in = h;
+        net->head.n_out = v;
+        return phi_weights_vector(&net->weights, &net->head.bias[0], v, err, "lm_head.bias");
+    }
+    return phi_bind_part(net, &net->head, v, h, true, err, "%s", msft ? "lm_head.linear" : "lm_head");
+}
+
+static void gelu_row(struct phi_pass *p, size_t row)
+{
+    size_t n = (size_t)p->net->config.intermediate_size;
+    float *ff = p->ws->ff + row * n;
+    p->net->kernels->gelu_new(ff, ff, n);
+    phi_acts_store(p->net->kernels, &p->ws->act, row, ff, n);
+}
+
+/* x <- (attention(LN(x)) + mlp(LN(x))) + x */
+static void layer(struct phi_pass *p, int i)
+{
+    const struct phi_layer *l = &p->net->layers[i];
+    struct phi_workspace *ws = p->ws;
+    size_t n = p->batch->n_tokens;
+    phi_step_norm(p, &l->input_norm, ws->x, NULL, &ws->h);
+    phi_step_attention(p, i);
+    phi_op_linear(&ws->compute, &l->up, &ws->h, n, ws->ff, l->up.n_out);
+    phi_step_rows(p, gelu_row, n);
+    phi_op_linear(&ws->compute, &l->down, &ws->act, n, ws->y2, l->down.n_out);
+    phi_step_residual(p, ws->x, ws->y, ws->y2);
+}
+
+const struct phi_arch_ops phi_arch_phi = {"PhiForCausalLM", bind, layer};

@@ -1,0 +1,148 @@
+/* steps.c: the steps that layers of every architecture are made of (arch.h). */
+#include "model/attention.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+struct rows {
+    struct phi_pass *p;
+    void (*fn)(struct phi_pass *p, size_t row);
+};
+
+static void rows_item(void *context, size_t item, int thread)
+{
+    const struct rows *r = context;
+    (void)thread;
+    r->fn(r->p, item);
+}
+
+void phi_step_rows(struct phi_pass *p, void (*fn)(struct phi_pass *p, size_t row), size_t n_rows)
+{
+    struct rows r = {p, fn};
+    phi_compute_each(&p->ws->compute, n_rows, rows_item, &r);
+}
+
+void phi_norm_row(const struct phi_net *net, const struct phi_norm *norm, float *out, const float *x,
+                  size_t n)
+{
+    float eps = (float)net->config.norm_eps;
+    if (norm->b)
+        net->kernels->layer_norm(out, x, norm->w, norm->b, eps, n);
+    else
+        net->kernels->rms_norm(out, x, norm->w, eps, n);
+}
+
+/* ---------------------------------------------------------------- norm and residual */
+
+struct norm_step {
+    struct phi_pass *p;
+    const struct phi_norm *norm;
+    float *x;
+    const float *a, *b; /* what is added to x first; NULL = nothing */
+    const struct phi_acts *out;
+};
+
+static void norm_item(void *context, size_t row, int thread)
+{
+    const struct norm_step *s = context;
+    const struct phi_net *net = s->p->net;
+    size_t n = (size_t)net->config.hidden_size;
+    float *x = s->x + row * n;
+    if (s->a) {
+        const float *a = s->a + row * n;
+        for (size_t i = 0; i < n; i++)
+            x[i] = (s->b ? a[i] + s->b[row * n + i] : a[i]) + x[i];
+    }
+    if (!s->norm)
+        return;
+    float *row_out = phi_compute_scratch(&s->p->ws->compute, thread);
+    phi_norm_row(net, s->norm, row_out, x, n);
+    phi_acts_store(net->kernels, s->out, row, row_out, n);
+}
+
+void phi_step_norm(struct phi_pass *p, const struct phi_norm *norm, float *x, const float *add,
+                   const struct phi_acts *out)
+{
+    struct norm_step s = {p, norm, x, add, NULL, out};
+    phi_compute_each(&p->ws->compute, p->batch->n_tokens, norm_item, &s);
+}
+
+void phi_step_residual(struct phi_pass *p, float *x, const float *a, const float *b)
+{
+    struct norm_step s = {p, NULL, x, a, b, NULL};
+    phi_compute_each(&p->ws->compute, p->batch->n_tokens, norm_item, &s);
+}
+
+/* ---------------------------------------------------------------- attention */
+
+struct qkv_step {
+    struct phi_pass *p;
+    int layer;
+};
+
+/* One row of qkv: head norms, rotation of queries and keys, KV write. */
+static void qkv_item(void *context, size_t row, int thread)
+{
+    const struct qkv_step *s = context;
+    const struct phi_net *net = s->p->net;
+    const struct phi_config *c = &net->config;
+    const struct phi_layer *layer = &net->layers[s->layer];
+    struct phi_workspace *ws = s->p->ws;
+    size_t d = (size_t)c->head_dim, pairs = (size_t)net->rope.n_pairs;
+    float *head = ws->qkv + row * (size_t)(c->n_heads + 2 * c->n_kv_heads) * d;
+    (void)thread;
+    for (int h = 0; h < c->n_heads + c->n_kv_heads; h++, head += d) {
+        const struct phi_norm *norm = h < c->n_heads ? &layer->q_norm : &layer->k_norm;
+        if (norm->w)
+            phi_norm_row(net, norm, head, head, d);
+        phi_rope_rotate(head, ws->cos + row * pairs, ws->sin + row * pairs, (int)pairs);
+    }
+    phi_attention_store(s->p, s->layer, row);
+}
+
+void phi_step_attention(struct phi_pass *p, int layer)
+{
+    const struct phi_layer *l = &p->net->layers[layer];
+    struct phi_workspace *ws = p->ws;
+    struct qkv_step s = {p, layer};
+    size_t n = p->batch->n_tokens;
+    phi_op_linear(&ws->compute, &l->qkv, &ws->h, n, ws->qkv, l->qkv.n_out);
+    phi_compute_each(&ws->compute, n, qkv_item, &s);
+    phi_attention_run(p, layer);
+    phi_op_linear(&ws->compute, &l->attn_out, &ws->attn, n, ws->y, l->attn_out.n_out);
+}
+
+/* ---------------------------------------------------------------- binding */
+
+enum { MAX_STEM = 200 };
+
+enum phi_status phi_bind_part(struct phi_net *net, struct phi_linear *l, size_t n_rows, size_t n_cols,
+                              bool with_bias, struct phi_error *err, const char *stem_fmt, ...)
+{
+    char stem[MAX_STEM];
+    va_list ap;
+    va_start(ap, stem_fmt);
+    vsnprintf(stem, sizeof stem, stem_fmt, ap);
+    va_end(ap);
+    int i = l->n_parts++;
+    l->n_in = n_cols;
+    l->n_out += n_rows;
+    PHI_TRY(phi_weights_matrix(&net->weights, &l->parts[i], n_rows, n_cols, err, "%s.weight", stem));
+    if (!with_bias)
+        return PHI_OK;
+    return phi_weights_vector(&net->weights, &l->bias[i], n_rows, err, "%s.bias", stem);
+}
+
+enum phi_status phi_bind_norm(struct phi_net *net, struct phi_norm *norm, size_t n, bool with_bias,
+                              struct phi_error *err, const char *stem_fmt, ...)
+{
+    char stem[MAX_STEM];
+    va_list ap;
+    va_start(ap, stem_fmt);
+    vsnprintf(stem, sizeof stem, stem_fmt, ap);
+    va_end(ap);
+    PHI_TRY(phi_weights_vector(&net->weights, &norm->w, n, err, "%s.weight", stem));
+    if (!with_bias)
+        return PHI_OK;
+    return phi_weights_vector(&net->weights, &norm->b, n, err, "%s.bias", stem);
+}
