@@ -15,7 +15,7 @@ enum phi_arch { PHI_ARCH_PHI, PHI_ARCH_PHI3 };
 enum phi_rope_type {
     PHI_ROPE_DEFAULT,
     PHI_ROPE_LINEAR,  /* phi only */
-    PHI_ROPE_DYNAMIC, /* phi only; refused for now: frequencies would move with the length */
+    PHI_ROPE_DYNAMIC, /* phi only; the default up to max_position_embeddings, where a context ends */
     PHI_ROPE_YARN,    /* phi only */
     PHI_ROPE_LONGROPE /* phi3 only; also written "su" or "yarn" there */
 };

@@ -82,6 +82,9 @@ static enum phi_status read_type(const struct rope_source *s, struct phi_config 
     } else if (phi_str_eq_c(type, "linear")) {
         out->rope_type = PHI_ROPE_LINEAR;
         return PHI_OK;
+    } else if (phi_str_eq_c(type, "dynamic")) {
+        out->rope_type = PHI_ROPE_DYNAMIC;
+        return PHI_OK;
     } else if (phi_str_eq_c(type, "yarn")) {
         out->rope_type = PHI_ROPE_YARN;
         return PHI_OK;
@@ -90,7 +93,8 @@ static enum phi_status read_type(const struct rope_source *s, struct phi_config 
                     "%s: %s: \"%.*s\" is not supported for model_type %s (supported: %s)",
                     s->dict_path, field, (int)(type.n < 64 ? type.n : 64), type.data,
                     out->model_type,
-                    out->arch == PHI_ARCH_PHI3 ? "default, longrope" : "default, linear, yarn");
+                    out->arch == PHI_ARCH_PHI3 ? "default, longrope"
+                                                : "default, linear, dynamic, yarn");
 }
 
 static enum phi_status read_original_length(const struct rope_source *s, struct phi_config *out,
@@ -186,7 +190,7 @@ static enum phi_status read_scaling(const struct rope_source *s, struct phi_conf
                                     struct phi_error *err)
 {
     out->rope_attention_factor = 1;
-    if (out->rope_type == PHI_ROPE_DEFAULT)
+    if (out->rope_type == PHI_ROPE_DEFAULT || out->rope_type == PHI_ROPE_DYNAMIC)
         return PHI_OK;
     if (out->rope_type != PHI_ROPE_LINEAR)
         out->rope_factor =
