@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,18 +30,16 @@ static enum phi_status read_fd(int fd, const char *path, size_t max_bytes, struc
     return PHI_OK;
 }
 
-/* Opens for reading and refuses directories and devices, whose read() errors say less. */
-static enum phi_status open_regular(const char *path, int *fd, struct stat *st,
-                                    struct phi_error *err)
+static enum phi_status open_for_reading(const char *path, int flags, int *fd, struct stat *st,
+                                        struct phi_error *err)
 {
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    *fd = open(path, O_RDONLY | O_CLOEXEC | flags);
     if (*fd < 0)
         return phi_fail(err, PHI_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
-    if (fstat(*fd, st) != 0 || S_ISDIR(st->st_mode)) {
-        close(*fd);
-        return phi_fail(err, PHI_ERR_IO, "%s: is not a regular file", path);
-    }
-    return PHI_OK;
+    if (fstat(*fd, st) == 0)
+        return PHI_OK;
+    close(*fd);
+    return phi_fail(err, PHI_ERR_IO, "%s: cannot examine: %s", path, strerror(errno));
 }
 
 enum phi_status phi_file_read(const char *path, size_t max_bytes, struct phi_buf *out,
@@ -50,10 +49,29 @@ enum phi_status phi_file_read(const char *path, size_t max_bytes, struct phi_buf
         return read_fd(STDIN_FILENO, "standard input", max_bytes, out, err);
     int fd;
     struct stat st;
-    PHI_TRY(open_regular(path, &fd, &st, err));
-    enum phi_status status = read_fd(fd, path, max_bytes, out, err);
+    PHI_TRY(open_for_reading(path, 0, &fd, &st, err));
+    enum phi_status status = S_ISDIR(st.st_mode)
+                                 ? phi_fail(err, PHI_ERR_IO, "%s: is a folder, not a file", path)
+                                 : read_fd(fd, path, max_bytes, out, err);
     close(fd);
     return status;
+}
+
+static enum phi_status map_fd(int fd, const char *path, const struct stat *st, struct phi_map *out,
+                              struct phi_error *err)
+{
+    if (!S_ISREG(st->st_mode))
+        return phi_fail(err, PHI_ERR_IO, "%s: is not a regular file", path);
+    if ((uintmax_t)st->st_size > SIZE_MAX)
+        return phi_fail(err, PHI_ERR_TOO_LONG, "%s: does not fit the address space", path);
+    if (st->st_size == 0)
+        return PHI_OK;
+    void *p = mmap(NULL, (size_t)st->st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (p == MAP_FAILED)
+        return phi_fail(err, PHI_ERR_IO, "%s: cannot map %lld bytes: %s", path,
+                        (long long)st->st_size, strerror(errno));
+    *out = (struct phi_map){p, (size_t)st->st_size};
+    return PHI_OK;
 }
 
 enum phi_status phi_map_open(const char *path, struct phi_map *out, struct phi_error *err)
@@ -61,16 +79,9 @@ enum phi_status phi_map_open(const char *path, struct phi_map *out, struct phi_e
     int fd;
     struct stat st;
     *out = (struct phi_map){0};
-    PHI_TRY(open_regular(path, &fd, &st, err));
-    enum phi_status status = PHI_OK;
-    if (st.st_size > 0) {
-        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (p == MAP_FAILED)
-            status = phi_fail(err, PHI_ERR_IO, "%s: cannot map %lld bytes: %s", path,
-                              (long long)st.st_size, strerror(errno));
-        else
-            *out = (struct phi_map){p, (size_t)st.st_size};
-    }
+    /* O_NONBLOCK: opening a named pipe must not wait for a writer before it is refused. */
+    PHI_TRY(open_for_reading(path, O_NONBLOCK, &fd, &st, err));
+    enum phi_status status = map_fd(fd, path, &st, out, err);
     close(fd);
     return status;
 }

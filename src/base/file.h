@@ -4,12 +4,14 @@
 
 #include "base/buf.h"
 
-/* Reads all of `path` (or standard input when path is "-") into *out (initialised by the caller).
- * PHI_ERR_IO when it cannot be read or is not a regular file, PHI_ERR_TOO_LONG over max_bytes. */
+/* Appends all of `path` (or of standard input when path is "-") to *out. Pipes and devices are read to
+ * their end. PHI_ERR_IO when it cannot be read or is a folder, PHI_ERR_TOO_LONG when *out would exceed
+ * max_bytes. */
 enum phi_status phi_file_read(const char *path, size_t max_bytes, struct phi_buf *out,
                               struct phi_error *err);
 
-/* A read-only private mapping. The file must not shrink while mapped. */
+/* A read-only private mapping of a regular file. The file must not shrink while mapped: reading
+ * beyond its new end raises SIGBUS. */
 struct phi_map {
     const unsigned char *data; /* page-aligned; NULL for an empty file */
     size_t n_bytes;

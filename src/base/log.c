@@ -22,5 +22,6 @@ void phi_log(enum phi_log_level level, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
+    phi_clean_line(line, sizeof line);
     current_sink(current_context, level, line);
 }

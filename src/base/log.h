@@ -12,6 +12,7 @@ typedef void (*phi_log_sink)(void *context, enum phi_log_level level, const char
 /* Set before any other thread of the library exists. */
 void phi_log_set_sink(phi_log_sink sink, void *context);
 
+/* One line; what it quotes from files or requests cannot break out of it (phi_clean_line). */
 void phi_log(enum phi_log_level level, const char *fmt, ...) PHI_PRINTF(2, 3);
 
 #endif

@@ -1,24 +1,45 @@
 /* status.c: see status.h. */
 #include "base/status.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Error text is printed on one line of a terminal or a log: no byte of a hostile file may move the
- * cursor or start a new line. */
-static void strip_controls(char *text)
+/* Length of the last character of text[0..n) if it was cut short, else 0. */
+static size_t cut_tail(const char *text, size_t n)
 {
-    for (unsigned char *p = (unsigned char *)text; *p; p++)
-        if (*p < 0x20 || *p == 0x7f)
-            *p = '?';
+    uint32_t cp;
+    for (size_t i = 1; i <= 3 && i <= n; i++)
+        if (phi_utf8_decode(text + n - i, i, &cp) == 0)
+            return i;
+    return 0;
 }
 
+void phi_clean_line(char *text, size_t capacity)
+{
+    size_t n = strlen(text);
+    if (n == capacity - 1)
+        text[n -= cut_tail(text, n)] = '\0';
+    for (size_t i = 0; i < n;) {
+        uint32_t cp = 0;
+        int length = phi_utf8_decode(text + i, n - i, &cp);
+        bool control = length > 0 && (cp < 0x20 || (cp >= 0x7f && cp < 0xa0));
+        size_t step = length > 0 ? (size_t)length : 1;
+        if (length <= 0 || control)
+            memset(text + i, '?', step);
+        i += step;
+    }
+}
+
+/* The arguments may point into err->text, so the new text is made beside it. */
 static void vset(struct phi_error *err, enum phi_status code, const char *fmt, va_list ap)
 {
+    char text[sizeof err->text];
+    vsnprintf(text, sizeof text, fmt, ap);
+    phi_clean_line(text, sizeof text);
+    memcpy(err->text, text, strlen(text) + 1);
     err->code = code;
-    vsnprintf(err->text, sizeof err->text, fmt, ap);
-    strip_controls(err->text);
 }
 
 enum phi_status phi_fail(struct phi_error *err, enum phi_status code, const char *fmt, ...)

@@ -5,15 +5,22 @@
  * `n_sleeping` says that somebody sleeps. */
 #include "base/threads.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/size.h"
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
 
-enum { SPIN_ROUNDS = 20000 }; /* some tens of microseconds */
+/* A waiting thread looks at its flag YIELD_ROUNDS times (a few microseconds; a round is one pause
+ * instruction, 10 to 50 ns), then offers its processor to whoever can use it: with more threads
+ * than free processors, the thread that everybody waits for would else not run. Workers do this for
+ * SPIN_S and then sleep. */
+enum { YIELD_ROUNDS = 200 };
+static const double SPIN_S = 300e-6;
 
 struct worker {
     struct phi_pool *pool;
@@ -50,11 +57,16 @@ static inline void relax(void)
 /* Returns once generation != seen: spins, then sleeps. */
 static void wait_for_job(struct phi_pool *pool, unsigned seen)
 {
-    for (int i = 0; i < SPIN_ROUNDS; i++) {
-        if (atomic_load_explicit(&pool->generation, memory_order_acquire) != seen)
-            return;
-        relax();
-    }
+    const double deadline_s = phi_clock_s() + SPIN_S;
+    do {
+        for (int i = 0; i < YIELD_ROUNDS; i++) {
+            if (atomic_load_explicit(&pool->generation, memory_order_acquire) != seen)
+                return;
+            relax();
+        }
+        sched_yield();
+    } while (phi_clock_s() < deadline_s);
+
     pthread_mutex_lock(&pool->lock);
     atomic_fetch_add(&pool->n_sleeping, 1);
     while (atomic_load(&pool->generation) == seen)
@@ -90,6 +102,34 @@ static void start_job(struct phi_pool *pool)
     }
 }
 
+/* Signals of the process are for threads that know what to do with them: workers take none but
+ * those that their own instructions cause. */
+static void fill_asynchronous(sigset_t *set)
+{
+    static const int synchronous[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
+    sigfillset(set);
+    for (size_t i = 0; i < sizeof synchronous / sizeof *synchronous; i++)
+        sigdelset(set, synchronous[i]);
+}
+
+static enum phi_status start_workers(struct phi_pool *pool, struct phi_error *err)
+{
+    sigset_t blocked, old;
+    enum phi_status status = PHI_OK;
+    fill_asynchronous(&blocked);
+    pthread_sigmask(SIG_BLOCK, &blocked, &old); /* a new thread inherits the mask */
+    for (int i = 1; i < pool->n_threads && status == PHI_OK; i++) {
+        pool->workers[i] = (struct worker){.pool = pool, .index = i};
+        if (pthread_create(&pool->workers[i].thread, NULL, worker_main, &pool->workers[i]) == 0)
+            pool->n_started++;
+        else
+            status = phi_fail(err, PHI_ERR_MEMORY, "cannot start worker thread %d of %d", i,
+                              pool->n_threads);
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return status;
+}
+
 enum phi_status phi_pool_create(int n_threads, void (*on_start)(void), struct phi_pool **out,
                                 struct phi_error *err)
 {
@@ -107,13 +147,8 @@ enum phi_status phi_pool_create(int n_threads, void (*on_start)(void), struct ph
     enum phi_status status = PHI_OK;
     if (!pool->workers)
         status = phi_fail_memory(err, "the thread pool", (size_t)n_threads * sizeof *pool->workers);
-    for (int i = 1; i < n_threads && status == PHI_OK; i++) {
-        pool->workers[i] = (struct worker){.pool = pool, .index = i};
-        if (pthread_create(&pool->workers[i].thread, NULL, worker_main, &pool->workers[i]) != 0)
-            status = phi_fail(err, PHI_ERR_MEMORY, "cannot start worker thread %d of %d", i, n_threads);
-        else
-            pool->n_started++;
-    }
+    if (status == PHI_OK)
+        status = start_workers(pool, err);
     if (status != PHI_OK) {
         phi_pool_destroy(pool);
         return status;
@@ -154,40 +189,67 @@ void phi_pool_run(struct phi_pool *pool, phi_pool_fn fn, void *context)
     atomic_store_explicit(&pool->n_done, 0, memory_order_relaxed);
     start_job(pool);
     fn(context, 0, pool->n_threads);
-    for (int spins = 0; atomic_load_explicit(&pool->n_done, memory_order_acquire) != pool->n_threads - 1;) {
+    for (int i = 1;
+         atomic_load_explicit(&pool->n_done, memory_order_acquire) != pool->n_threads - 1; i++) {
         relax();
-        if (++spins % 4096 == 0)
-            sched_yield(); /* more threads than processors: let the others finish */
+        if (i % YIELD_ROUNDS == 0)
+            sched_yield();
     }
 }
 
-/* The smallest CPU number that shares a core with `cpu`; cpu itself when the system does not tell. */
+/* Reads up to two numbers from a one-line file of the system; returns how many there were. */
+static int read_numbers(const char *path, long *a, long *b)
+{
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return 0;
+    int n = fscanf(f, "%ld %ld", a, b);
+    fclose(f);
+    return n > 0 ? n : 0;
+}
+
+/* The smallest CPU number that shares a core with `cpu`; cpu itself when the system does not tell.
+ */
 static int first_sibling(int cpu)
 {
     char path[96];
-    int first = cpu;
+    long first, unused;
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
-    FILE *f = fopen(path, "re");
-    if (f) {
-        if (fscanf(f, "%d", &first) != 1)
-            first = cpu;
-        fclose(f);
-    }
-    return first;
+    if (read_numbers(path, &first, &unused) == 0 || first < 0 || first >= CPU_SETSIZE)
+        return cpu;
+    return (int)first;
+}
+
+/* Whole processors that the container's quota pays for (cgroup v2, then v1); 0 = no quota. Threads
+ * beyond it would be stopped by the kernel in the middle of a job, with all others waiting. */
+static int quota(void)
+{
+    long quota_us = 0, period_us = 0, unused;
+    if (read_numbers("/sys/fs/cgroup/cpu.max", &quota_us, &period_us) != 2 &&
+        (read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", &quota_us, &unused) == 0 ||
+         read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_period_us", &period_us, &unused) == 0))
+        return 0;
+    if (quota_us <= 0 || period_us <= 0)
+        return 0;
+    long n = (quota_us + period_us - 1) / period_us;
+    return n < CPU_SETSIZE ? (int)n : 0;
 }
 
 int phi_n_cores(void)
 {
     cpu_set_t allowed, cores;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
-        long n = sysconf(_SC_NPROCESSORS_ONLN);
-        return n < 1 ? 1 : (int)n;
+    int n, n_paid = quota();
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
+        CPU_ZERO(&cores);
+        for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+            if (CPU_ISSET(cpu, &allowed))
+                CPU_SET(first_sibling(cpu), &cores);
+        n = CPU_COUNT(&cores);
+    } else {
+        n = (int)sysconf(_SC_NPROCESSORS_ONLN); /* more than CPU_SETSIZE processors */
     }
-    CPU_ZERO(&cores);
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &allowed))
-            CPU_SET(first_sibling(cpu), &cores);
-    int n = CPU_COUNT(&cores);
+    if (n_paid > 0 && n_paid < n)
+        n = n_paid;
     return n < 1 ? 1 : n;
 }
 

@@ -1,7 +1,8 @@
 /* threads.h: the worker pool. One owner thread calls phi_pool_run; the function then runs once on
  * every thread of the pool, the caller being thread 0, and run returns when all have finished: one
  * barrier. Workers spin for a short while after each job, so that the hundreds of jobs of a decode step
- * start within a microsecond, and sleep after that, so that an idle engine costs nothing. */
+ * start within a microsecond, and sleep after that, so that an idle engine costs nothing. Workers take
+ * no signals. */
 #ifndef PHI_BASE_THREADS_H
 #define PHI_BASE_THREADS_H
 
@@ -22,7 +23,8 @@ int phi_pool_n_threads(const struct phi_pool *pool);
 
 void phi_pool_run(struct phi_pool *pool, phi_pool_fn fn, void *context);
 
-/* Processors that this process may use (its affinity mask), counting physical cores once; >= 1. */
+/* Processors that this process may use (affinity mask and container quota), counting each physical
+ * core once; >= 1. */
 int phi_n_cores(void);
 
 /* [*begin, *end) of `thread` when n items are cut into n_threads parts of whole `grain`s. */
