@@ -42,8 +42,8 @@ static inline uint16_t phi_f32_to_bf16(float x)
 static inline float phi_f16_to_f32(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 31u, mantissa = h & 1023u;
-    if (exponent == 31)
-        return phi_f32_from_bits(sign | 0x7F800000u | mantissa << 13);
+    if (exponent == 31) /* infinity, or a NaN, which becomes quiet */
+        return phi_f32_from_bits(sign | 0x7F800000u | (mantissa ? 0x400000u : 0) | mantissa << 13);
     if (exponent != 0)
         return phi_f32_from_bits(sign | (exponent + 112) << 23 | mantissa << 13);
     float magnitude = (float)mantissa * 0x1p-24f; /* exact: a float16 denormal or zero */

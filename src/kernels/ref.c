@@ -176,6 +176,7 @@ static void softmax_step(struct phi_softmax_step *a)
         a->s[j] = a->s[j] * a->scale;
         m = a->s[j] > m ? a->s[j] : m;
     }
+    m = m + 0.0f; /* a zero maximum is +0, whichever zero came first */
     float lane[8] = {0};
     for (size_t j = 0; j < PHI_KEY_BLOCK; j++) {
         a->s[j] = j >= a->lo && j < a->hi ? phi_expf(a->s[j] - m) : 0.0f;
