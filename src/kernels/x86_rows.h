@@ -1,0 +1,151 @@
+/* x86_rows.h: the matrix product that reads weight rows straight from memory and widens them in
+ * registers: for few tokens, where memory sets the speed. One 256-bit register holds the eight lanes of
+ * one dot product; a tile is four rows by a few tokens. Written once for all forms and types: a
+ * struct dot_form says what one step of a dot product is, and inlining makes it disappear. */
+#ifndef PHI_KERNELS_X86_ROWS_H
+#define PHI_KERNELS_X86_ROWS_H
+
+#include "kernels/x86_lanes.h"
+
+/* One step of a dot product: acc + the products of `step_k` weights and activations, in the order of
+ * NUMERICS.md section 3. */
+typedef __m256 (*dot_step_fn)(__m256 acc, const void *w, const void *x);
+
+struct dot_form {
+    dot_step_fn step;
+    size_t step_k, w_bytes, x_bytes; /* of one element */
+};
+
+PHI_INLINE __m256 step_f32(__m256 acc, const void *w, const void *x)
+{
+    return _mm256_fmadd_ps(load8_f32(w), load8_f32(x), acc);
+}
+
+PHI_INLINE __m256 step_bf16(__m256 acc, const void *w, const void *x)
+{
+    return _mm256_fmadd_ps(load8_bf16(w), load8_f32(x), acc);
+}
+
+PHI_INLINE __m256 step_f16(__m256 acc, const void *w, const void *x)
+{
+    return _mm256_fmadd_ps(load8_f16(w), load8_f32(x), acc);
+}
+
+PHI_INLINE __m256 step_pairs(__m256 acc, const void *w, const void *x)
+{
+    __m256i w_pairs = _mm256_loadu_si256(w), x_pairs = _mm256_loadu_si256(x);
+    acc = _mm256_fmadd_ps(odd_elements(w_pairs), odd_elements(x_pairs), acc);
+    return _mm256_fmadd_ps(even_elements(w_pairs), even_elements(x_pairs), acc);
+}
+
+#define DOT_F32 ((struct dot_form){step_f32, 8, 4, 4})
+#define DOT_BF16 ((struct dot_form){step_bf16, 8, 2, 4})
+#define DOT_F16 ((struct dot_form){step_f16, 8, 2, 4})
+#define DOT_PAIRS ((struct dot_form){step_pairs, 16, 2, 2})
+
+enum {
+    TILE_ROWS = 4,   /* rows of 4 KiB share a set of the L1 cache: more would push each other out */
+    TILE_TOKENS = 6, /* the most that a tile is made for */
+    CHUNK_K = 32,    /* elements between two prefetches: a cache line of 16-bit weights */
+};
+
+/* n_rows <= TILE_ROWS and n_tokens <= TILE_TOKENS are constants where this is inlined. */
+PHI_INLINE void rows_tile(const struct phi_matmul *a, size_t row, size_t token,
+                          const struct dot_form form, const size_t n_rows, const size_t n_tokens)
+{
+    const char *w[TILE_ROWS], *x[TILE_TOKENS];
+    __m256 acc[TILE_TOKENS][TILE_ROWS];
+    PHI_UNROLL
+    for (size_t r = 0; r < n_rows; r++)
+        w[r] = (const char *)a->w + (row + r) * a->ld_w * form.w_bytes;
+    PHI_UNROLL
+    for (size_t t = 0; t < n_tokens; t++) {
+        x[t] = (const char *)a->x + (token + t) * a->ld_x * form.x_bytes;
+        PHI_UNROLL
+        for (size_t r = 0; r < n_rows; r++)
+            acc[t][r] = _mm256_setzero_ps();
+    }
+
+    /* The hardware's prefetchers stop at the end of a page, often a row's: name the next rows. */
+    const size_t ahead = TILE_ROWS * a->ld_w * form.w_bytes;
+    size_t k = 0;
+    for (; k + CHUNK_K <= a->k; k += CHUNK_K) {
+        PHI_UNROLL
+        for (size_t r = 0; r < n_rows; r++)
+            for (size_t line = 0; line < CHUNK_K * form.w_bytes; line += 64)
+                _mm_prefetch(w[r] + k * form.w_bytes + ahead + line, _MM_HINT_T0);
+        PHI_UNROLL
+        for (size_t i = k; i < k + CHUNK_K; i += form.step_k)
+            PHI_UNROLL
+            for (size_t r = 0; r < n_rows; r++)
+                PHI_UNROLL
+                for (size_t t = 0; t < n_tokens; t++)
+                    acc[t][r] = form.step(acc[t][r], w[r] + i * form.w_bytes, x[t] + i * form.x_bytes);
+    }
+    for (; k + form.step_k <= a->k; k += form.step_k)
+        PHI_UNROLL
+        for (size_t r = 0; r < n_rows; r++)
+            PHI_UNROLL
+            for (size_t t = 0; t < n_tokens; t++)
+                acc[t][r] = form.step(acc[t][r], w[r] + k * form.w_bytes, x[t] + k * form.x_bytes);
+    if (k < a->k) {
+        const size_t n = a->k - k;
+        PHI_UNROLL
+        for (size_t r = 0; r < n_rows; r++)
+            PHI_UNROLL
+            for (size_t t = 0; t < n_tokens; t++) {
+                unsigned char w_rest[32] = {0}, x_rest[32] = {0};
+                memcpy(w_rest, w[r] + k * form.w_bytes, n * form.w_bytes);
+                memcpy(x_rest, x[t] + k * form.x_bytes, n * form.x_bytes);
+                acc[t][r] = form.step(acc[t][r], w_rest, x_rest);
+            }
+    }
+
+    PHI_UNROLL
+    for (size_t t = 0; t < n_tokens; t++) {
+        float *y = a->y + (token + t) * a->ld_y + row;
+        if (n_rows == 4) {
+            _mm_storeu_ps(y, reduce8x4(acc[t][0], acc[t][1], acc[t][2], acc[t][3]));
+        } else {
+            PHI_UNROLL
+            for (size_t r = 0; r < n_rows; r++)
+                y[r] = reduce8(acc[t][r]);
+        }
+    }
+}
+
+/* tile_tokens <= TILE_TOKENS is what the registers hold: 3 of sixteen, 6 of thirty-two. */
+PHI_INLINE void rows_matmul(const struct phi_matmul *a, const struct dot_form form,
+                            const size_t tile_tokens)
+{
+    assert(a->n_rows <= PHI_STRIP_ROWS);
+    size_t row = 0;
+    for (; row + TILE_ROWS <= a->n_rows; row += TILE_ROWS)
+        for (size_t token = 0, n; token < a->n_tokens; token += n) {
+            n = a->n_tokens - token < tile_tokens ? a->n_tokens - token : tile_tokens;
+            switch (n) {
+            case 1:
+                rows_tile(a, row, token, form, TILE_ROWS, 1);
+                break;
+            case 2:
+                rows_tile(a, row, token, form, TILE_ROWS, 2);
+                break;
+            case 3:
+                rows_tile(a, row, token, form, TILE_ROWS, 3);
+                break;
+            case 4:
+                rows_tile(a, row, token, form, TILE_ROWS, 4);
+                break;
+            case 5:
+                rows_tile(a, row, token, form, TILE_ROWS, 5);
+                break;
+            default:
+                rows_tile(a, row, token, form, TILE_ROWS, 6);
+            }
+        }
+    for (; row < a->n_rows; row++)
+        for (size_t token = 0; token < a->n_tokens; token++)
+            rows_tile(a, row, token, form, 1, 1);
+}
+
+#endif

@@ -1,0 +1,178 @@
+/* x86_strip.h: the matrix product for many tokens with AVX-512. The strip of up to sixteen weight rows
+ * is widened and interleaved into a->scratch once; then tiles of eight rows by up to six tokens run
+ * over it. A 512-bit register holds the lanes of two rows, and eight activations stand in both halves.
+ *
+ * The strip is made of blocks of eight rows, rows beyond n_rows being zero; in a block, one step of all
+ * eight rows lies together, so that a tile reads a single stream:
+ *     [block][step of k][plane][row in block][32 bytes]
+ * A plane is 32 bytes of a row: eight float32, or eight pairs of bfloat16. Where pairs are split into float32,
+ * a step has two planes: the odd elements, then the even ones. */
+#ifndef PHI_KERNELS_X86_STRIP_H
+#define PHI_KERNELS_X86_STRIP_H
+
+#include "kernels/x86_lanes.h"
+
+enum { BLOCK_ROWS = 8, BLOCK_REGISTERS = 4, BLOCK_TOKENS = 6, PLANE_BYTES = 32 };
+
+/* Plane `plane` of the weights at w. */
+typedef __m256i (*pack_fn)(const void *w, int plane);
+/* The activations that belong to it, in both halves. */
+typedef __m512 (*activation_fn)(const void *x, int plane);
+typedef __m512 (*multiply_fn)(__m512 acc, __m512 w, __m512 x);
+
+struct strip_form {
+    pack_fn pack;
+    activation_fn activation;
+    multiply_fn multiply;
+    int n_planes;
+    size_t step_k, w_bytes, x_bytes; /* of one element */
+};
+
+PHI_INLINE void pack_row(char *to, const char *w, size_t k, const struct strip_form form)
+{
+    const size_t stride = BLOCK_ROWS * PLANE_BYTES;
+    size_t i = 0;
+    for (; i + form.step_k <= k; i += form.step_k)
+        PHI_UNROLL
+        for (int plane = 0; plane < form.n_planes; plane++, to += stride)
+            _mm256_store_si256((void *)to, form.pack(w + i * form.w_bytes, plane));
+    if (i < k) {
+        unsigned char rest[32] = {0};
+        memcpy(rest, w + i * form.w_bytes, (k - i) * form.w_bytes);
+        for (int plane = 0; plane < form.n_planes; plane++, to += stride)
+            _mm256_store_si256((void *)to, form.pack(rest, plane));
+    }
+}
+
+/* The bytes of one packed block. */
+PHI_INLINE size_t block_bytes(size_t k, const struct strip_form form)
+{
+    size_t n_steps = (k + form.step_k - 1) / form.step_k;
+    return n_steps * (size_t)form.n_planes * BLOCK_ROWS * PLANE_BYTES;
+}
+
+PHI_INLINE void pack_strip(const struct phi_matmul *a, const struct strip_form form)
+{
+    for (size_t row = 0; row < (a->n_rows + BLOCK_ROWS - 1) / BLOCK_ROWS * BLOCK_ROWS; row++) {
+        char *to = (char *)a->scratch + row / BLOCK_ROWS * block_bytes(a->k, form) +
+                   row % BLOCK_ROWS * PLANE_BYTES;
+        if (row < a->n_rows)
+            pack_row(to, (const char *)a->w + row * a->ld_w * form.w_bytes, a->k, form);
+        else
+            for (size_t i = 0; i < block_bytes(a->k, form); i += BLOCK_ROWS * PLANE_BYTES)
+                _mm256_store_si256((void *)(to + i), _mm256_setzero_si256());
+    }
+}
+
+/* The lanes' first two additions for the eight rows of one token. Of row i < 4 the quarter i of the
+ * result holds c[0], c[1], and then those of row i + 4. */
+PHI_INLINE __m512 reduce_rows(const __m512 acc[BLOCK_REGISTERS])
+{
+    __m512 low = _mm512_add_ps(_mm512_shuffle_f32x4(acc[0], acc[1], 0x88),
+                               _mm512_shuffle_f32x4(acc[0], acc[1], 0xDD));
+    __m512 high = _mm512_add_ps(_mm512_shuffle_f32x4(acc[2], acc[3], 0x88),
+                                _mm512_shuffle_f32x4(acc[2], acc[3], 0xDD));
+    __m512d even = _mm512_unpacklo_pd(_mm512_castps_pd(low), _mm512_castps_pd(high));
+    __m512d odd = _mm512_unpackhi_pd(_mm512_castps_pd(low), _mm512_castps_pd(high));
+    return _mm512_add_ps(_mm512_castpd_ps(even), _mm512_castpd_ps(odd));
+}
+
+/* The third addition, for two tokens: eight sums of the first, eight of the second. */
+PHI_INLINE __m512 reduce_tokens(__m512 first, __m512 second)
+{
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m512 sums = _mm512_add_ps(_mm512_shuffle_ps(first, second, 0x88),
+                                _mm512_shuffle_ps(first, second, 0xDD));
+    return _mm512_permutexvar_ps(order, sums);
+}
+
+PHI_INLINE void strip_step(__m512 acc[][BLOCK_REGISTERS], const char **w, const char *const *x,
+                           size_t x_offset, const struct strip_form form, const size_t n_tokens)
+{
+    PHI_UNROLL
+    for (int plane = 0; plane < form.n_planes; plane++) {
+        __m512 xv[BLOCK_TOKENS];
+        PHI_UNROLL
+        for (size_t t = 0; t < n_tokens; t++)
+            xv[t] = form.activation(x[t] + x_offset, plane);
+        PHI_UNROLL
+        for (size_t r = 0; r < BLOCK_REGISTERS; r++, *w += 64) {
+            __m512 wv = _mm512_load_ps(*w);
+            PHI_UNROLL
+            for (size_t t = 0; t < n_tokens; t++)
+                acc[t][r] = form.multiply(acc[t][r], wv, xv[t]);
+        }
+    }
+}
+
+/* n_tokens <= BLOCK_TOKENS is a constant where this is inlined. */
+PHI_INLINE void strip_tile(const struct phi_matmul *a, size_t row, size_t token,
+                           const struct strip_form form, const size_t n_tokens)
+{
+    const char *w = (const char *)a->scratch + row / BLOCK_ROWS * block_bytes(a->k, form);
+    const char *x[BLOCK_TOKENS];
+    __m512 acc[BLOCK_TOKENS][BLOCK_REGISTERS];
+    PHI_UNROLL
+    for (size_t t = 0; t < n_tokens; t++) {
+        x[t] = (const char *)a->x + (token + t) * a->ld_x * form.x_bytes;
+        PHI_UNROLL
+        for (size_t r = 0; r < BLOCK_REGISTERS; r++)
+            acc[t][r] = _mm512_setzero_ps();
+    }
+
+    size_t k = 0;
+    for (; k + form.step_k <= a->k; k += form.step_k)
+        strip_step(acc, &w, x, k * form.x_bytes, form, n_tokens);
+    if (k < a->k) {
+        unsigned char rest[BLOCK_TOKENS][32] = {{0}};
+        PHI_UNROLL
+        for (size_t t = 0; t < n_tokens; t++) {
+            memcpy(rest[t], x[t] + k * form.x_bytes, (a->k - k) * form.x_bytes);
+            x[t] = (const char *)rest[t];
+        }
+        strip_step(acc, &w, x, 0, form, n_tokens);
+    }
+
+    const size_t n_rows = a->n_rows - row;
+    const __mmask8 mask = (__mmask8)(n_rows < BLOCK_ROWS ? (1u << n_rows) - 1 : 0xFF);
+    PHI_UNROLL
+    for (size_t t = 0; t < n_tokens; t += 2) {
+        const size_t second = t + 1 < n_tokens ? t + 1 : t;
+        __m512 sums = reduce_tokens(reduce_rows(acc[t]), reduce_rows(acc[second]));
+        float *y = a->y + (token + t) * a->ld_y + row;
+        _mm256_mask_storeu_ps(y, mask, _mm512_castps512_ps256(sums));
+        if (second != t)
+            _mm256_mask_storeu_ps(y + a->ld_y, mask, _mm512_extractf32x8_ps(sums, 1));
+    }
+}
+
+PHI_INLINE void strip_matmul(const struct phi_matmul *a, const struct strip_form form)
+{
+    assert(a->n_rows <= PHI_STRIP_ROWS);
+    pack_strip(a, form);
+    for (size_t token = 0, n; token < a->n_tokens; token += n) {
+        n = a->n_tokens - token < BLOCK_TOKENS ? a->n_tokens - token : BLOCK_TOKENS;
+        for (size_t row = 0; row < a->n_rows; row += BLOCK_ROWS)
+            switch (n) {
+            case 1:
+                strip_tile(a, row, token, form, 1);
+                break;
+            case 2:
+                strip_tile(a, row, token, form, 2);
+                break;
+            case 3:
+                strip_tile(a, row, token, form, 3);
+                break;
+            case 4:
+                strip_tile(a, row, token, form, 4);
+                break;
+            case 5:
+                strip_tile(a, row, token, form, 5);
+                break;
+            default:
+                strip_tile(a, row, token, form, 6);
+            }
+    }
+}
+
+#endif

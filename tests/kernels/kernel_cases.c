@@ -1,0 +1,459 @@
+/* kernel_cases.c: the list of cases, their inputs and their calls. See kernel_cases.h. */
+#include "kernel_cases.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static const char *const op_names[N_KERNEL_OPS] = {
+    [OP_MATMUL_F32] = "matmul_f32",
+    [OP_MATMUL_BF16] = "matmul_bf16",
+    [OP_MATMUL_F16] = "matmul_f16",
+    [OP_MATMUL_BF16_PAIRS] = "matmul_bf16_pairs",
+    [OP_TO_BF16] = "to_bf16",
+    [OP_TO_F16] = "to_f16",
+    [OP_FROM_BF16] = "from_bf16",
+    [OP_FROM_F16] = "from_f16",
+    [OP_RMS_NORM] = "rms_norm",
+    [OP_LAYER_NORM] = "layer_norm",
+    [OP_GELU_NEW] = "gelu_new",
+    [OP_SILU_MUL] = "silu_mul",
+    [OP_SOFTMAX_STEP] = "softmax_step",
+    [OP_WEIGHTED_SUM_F32] = "weighted_sum_f32",
+    [OP_WEIGHTED_SUM_BF16] = "weighted_sum_bf16",
+    [OP_WEIGHTED_SUM_F16] = "weighted_sum_f16",
+    [OP_SUM_EXP] = "sum_exp",
+};
+
+const char *kernel_op_name(enum kernel_op op)
+{
+    return op_names[op];
+}
+
+static bool is_matmul(enum kernel_op op)
+{
+    return op <= OP_MATMUL_BF16_PAIRS;
+}
+
+static bool is_weighted_sum(enum kernel_op op)
+{
+    return op >= OP_WEIGHTED_SUM_F32 && op <= OP_WEIGHTED_SUM_F16;
+}
+
+/* ---------------------------------------------------------------- the list */
+
+typedef void (*visit_fn)(const struct kernel_case *c, void *context);
+
+static void matmul_cases(enum kernel_op op, visit_fn visit, void *context)
+{
+    static const size_t ks[] = {1,  7,  8,  13, 15,  16,  17,  24,  31,  32,  33,  50,
+                                64, 72, 80, 96, 100, 128, 136, 200, 250, 256, 2048};
+    for (size_t i = 0; i < sizeof ks / sizeof *ks; i++)
+        for (size_t rows = 1; rows <= PHI_STRIP_ROWS; rows++) {
+            size_t tokens = ks[i] == 2048 ? rows : 1 + (rows * 29 + i * 13) % 70;
+            visit(&(struct kernel_case){op, rows, tokens, ks[i], (rows + i) % 4,
+                                        rows % 2 ? DATA_WILD : DATA_PLAIN, false},
+                  context);
+        }
+    for (size_t tokens = 1; tokens <= 70; tokens++) {
+        visit(&(struct kernel_case){op, 16, tokens, 24, 0, DATA_WILD, false}, context);
+        visit(&(struct kernel_case){op, 11, tokens, 83, 3, DATA_PLAIN, false}, context);
+    }
+    visit(&(struct kernel_case){op, 40, 9, 64, 1, DATA_ZERO, false}, context);
+    visit(&(struct kernel_case){op, 100, 1, 320, 0, DATA_WILD, false}, context);
+}
+
+static void weighted_sum_cases(enum kernel_op op, visit_fn visit, void *context)
+{
+    static const size_t ds[] = {8, 16, 24, 40, 64, 72, 80, 96, 128, 136, 256};
+    for (size_t i = 0; i < sizeof ds / sizeof *ds; i++)
+        for (size_t rows = 1; rows <= 20; rows++)
+            visit(&(struct kernel_case){op, rows, 1 + (rows * 37 + i * 11) % PHI_KEY_BLOCK, ds[i],
+                                        (rows + i) % 4, rows % 3 ? DATA_PLAIN : DATA_WILD, false},
+                  context);
+    visit(&(struct kernel_case){op, 70, PHI_KEY_BLOCK, 80, 0, DATA_ZERO, false}, context);
+}
+
+static void row_cases(enum kernel_op op, size_t max, visit_fn visit, void *context)
+{
+    static const size_t ns[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 64, 80, 96, 100, 128, 1000, 1024, 2560};
+    for (size_t i = 0; i < sizeof ns / sizeof *ns; i++)
+        for (int form = 0; form < 6; form++)
+            if (ns[i] <= max)
+                visit(&(struct kernel_case){op, 1, 1, ns[i], (size_t)form,
+                                            (enum kernel_data)(form % 3), form >= 3},
+                      context);
+}
+
+static void softmax_cases(enum kernel_op op, visit_fn visit, void *context)
+{
+    for (size_t i = 0; i < 300; i++) /* the visible range is random */
+        visit(&(struct kernel_case){op, 1, 1, PHI_KEY_BLOCK, i, i % 10 ? DATA_PLAIN : DATA_ZERO, true},
+              context);
+}
+
+void kernel_cases_each(enum kernel_op op, visit_fn visit, void *context)
+{
+    if (is_matmul(op))
+        matmul_cases(op, visit, context);
+    else if (is_weighted_sum(op))
+        weighted_sum_cases(op, visit, context);
+    else if (op == OP_SOFTMAX_STEP)
+        softmax_cases(op, visit, context);
+    else
+        row_cases(op, op == OP_SUM_EXP ? PHI_LSE_BLOCK : SIZE_MAX, visit, context);
+}
+
+/* ---------------------------------------------------------------- random numbers */
+
+uint64_t kernel_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9E3779B97F4A7C15u; /* splitmix64 */
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return z ^ z >> 31;
+}
+
+/* The bits of a finite float32. No product of a few of them overflows. */
+static uint32_t random_f32(uint64_t *state, enum kernel_data data)
+{
+    uint64_t r = kernel_random(state);
+    uint32_t sign = (uint32_t)(r & 1) << 31, mantissa = (uint32_t)(r >> 1) & 0x7FFFFF;
+    uint32_t choice = (uint32_t)(r >> 24) & 15, spread = (uint32_t)(r >> 32);
+    if (data == DATA_ZERO || (data == DATA_WILD && choice == 0))
+        return sign;
+    if (data == DATA_WILD && choice == 1)
+        return sign | mantissa;
+    uint32_t exponent = data == DATA_PLAIN ? 121 + spread % 8 : 1 + spread % 156;
+    return sign | exponent << 23 | mantissa;
+}
+
+static uint16_t random_f16(uint64_t *state, enum kernel_data data)
+{
+    uint64_t r = kernel_random(state);
+    uint16_t sign = (uint16_t)((r & 1) << 15), mantissa = r >> 1 & 1023;
+    uint16_t exponent = (uint16_t)(data == DATA_PLAIN ? 12 + (r >> 32) % 4 : (r >> 32) % 31);
+    return data == DATA_ZERO ? sign : (uint16_t)(sign | exponent << 10 | mantissa);
+}
+
+enum element { F32, BF16, F16, RAW32, RAW16 };
+
+static size_t element_bytes(enum element type)
+{
+    return type == F32 || type == RAW32 ? 4 : 2;
+}
+
+static void fill(void *at, size_t n, enum element type, enum kernel_data data, uint64_t *state)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t u = type == F32    ? random_f32(state, data)
+                     : type == BF16 ? random_f32(state, data) >> 16
+                     : type == F16  ? random_f16(state, data)
+                                    : (uint32_t)kernel_random(state);
+        uint16_t h = (uint16_t)u;
+        if (element_bytes(type) == 4)
+            memcpy((char *)at + i * 4, &u, 4);
+        else
+            memcpy((char *)at + i * 2, &h, 2);
+    }
+}
+
+/* ---------------------------------------------------------------- memory */
+
+enum { MAX_REGIONS = 8, SURROUNDINGS = 64, PATTERN = 0xA5 };
+
+struct region {
+    unsigned char *map;
+    size_t map_bytes;
+    unsigned char *data;
+};
+
+struct kernel_run {
+    struct kernel_case c;
+    uint64_t random;
+    struct region regions[MAX_REGIONS];
+    int n_regions;
+    bool failed;
+    /* The output, its surroundings, and their first state. */
+    unsigned char *output, *first;
+    size_t output_bytes;
+    /* Inputs. */
+    struct phi_matmul matmul;
+    struct phi_weighted_sum sum;
+    struct phi_softmax_step softmax;
+    const float *x, *y, *z;
+    float max;
+};
+
+/* n_bytes that end `slack` bytes before a page that cannot be touched, all bits set: NaN in any type. */
+static void *guarded(struct kernel_run *run, size_t n_bytes, size_t slack)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    struct region *r = &run->regions[run->n_regions];
+    size_t body = (n_bytes + slack + page - 1) / page * page;
+    r->map_bytes = body + page;
+    r->map = mmap(NULL, r->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (r->map == MAP_FAILED) {
+        run->failed = true;
+        return NULL;
+    }
+    run->n_regions++;
+    memset(r->map, 0xFF, body);
+    mprotect(r->map + body, page, PROT_NONE);
+    r->data = r->map + body - slack - n_bytes;
+    return r->data;
+}
+
+/* [n_rows, k] of random elements, ld apart. */
+static void *matrix(struct kernel_run *run, size_t n_rows, size_t k, size_t ld, enum element type,
+                    size_t slack)
+{
+    size_t bytes = element_bytes(type);
+    char *at = guarded(run, ((n_rows - 1) * ld + k) * bytes, slack);
+    for (size_t r = 0; at && r < n_rows; r++)
+        fill(at + r * ld * bytes, k, type, run->c.data, &run->random);
+    return at;
+}
+
+/* Room for an output of n_bytes, patterned all around. Ends before a forbidden page too. */
+static void *output(struct kernel_run *run, size_t n_bytes)
+{
+    run->output_bytes = n_bytes + 2 * SURROUNDINGS;
+    run->output = guarded(run, run->output_bytes, 0);
+    run->first = malloc(run->output_bytes);
+    if (!run->output || !run->first) {
+        run->failed = true;
+        return NULL;
+    }
+    memset(run->output, PATTERN, run->output_bytes);
+    return run->output + SURROUNDINGS;
+}
+
+/* ---------------------------------------------------------------- inputs */
+
+static void make_matmul(struct kernel_run *run)
+{
+    static const enum element types[] = {F32, BF16, F16, BF16};
+    const struct kernel_case *c = &run->c;
+    enum element x_type = c->op == OP_MATMUL_BF16_PAIRS ? BF16 : F32;
+    run->matmul = (struct phi_matmul){
+        .ld_w = c->k + c->gap, .n_rows = c->n_rows,     .ld_x = c->k + c->gap,
+        .k = c->k,             .n_tokens = c->n_tokens, .ld_y = c->n_rows + c->gap,
+    };
+    run->matmul.w = matrix(run, c->n_rows, c->k, run->matmul.ld_w, types[c->op], c->gap);
+    run->matmul.x = matrix(run, c->n_tokens, c->k, run->matmul.ld_x, x_type, 0);
+    run->matmul.y = output(run, c->n_tokens * run->matmul.ld_y * sizeof(float));
+}
+
+/* Row r sees keys [lo, hi), causal-like so that many rows share most keys; some see none. What it does
+ * not see has p = NaN, and keys that nobody sees stay NaN. */
+static void make_weighted_sum(struct kernel_run *run)
+{
+    static const enum element types[] = {F32, BF16, F16};
+    const struct kernel_case *c = &run->c;
+    struct phi_weighted_sum *a = &run->sum;
+    enum element v_type = types[c->op - OP_WEIGHTED_SUM_F32];
+    size_t n_keys = c->n_tokens, n = c->n_rows, bytes = element_bytes(v_type);
+    a->n_rows = n, a->d = c->k, a->n_keys = n_keys;
+    a->ld_acc = a->d + c->gap, a->ld_p = n_keys + c->gap, a->ld_v = a->d + c->gap;
+    float *p = guarded(run, ((n - 1) * a->ld_p + n_keys) * sizeof *p, 0);
+    char *v = guarded(run, ((n_keys - 1) * a->ld_v + a->d) * bytes, c->gap);
+    uint16_t *ends = guarded(run, 2 * n * sizeof *ends, 0);
+    a->c = c->gap % 2 ? NULL : matrix(run, 1, n, n, F32, 0);
+    a->acc = output(run, n * a->ld_acc * sizeof(float));
+    if (run->failed)
+        return;
+    bool seen[PHI_KEY_BLOCK] = {false};
+    for (size_t r = 0; r < n; r++) {
+        uint64_t random = kernel_random(&run->random);
+        size_t lo = random % 8 == 0 ? random / 8 % n_keys : random % 8 == 1 ? n_keys / 3 : 0;
+        size_t hi = random / 64 % 8 == 0 ? random / 512 % (n_keys + 1) : n_keys - (random / 64 % 2);
+        ends[r] = (uint16_t)lo, ends[n + r] = (uint16_t)hi;
+        for (size_t j = lo; j < hi; j++) {
+            fill(p + r * a->ld_p + j, 1, F32, c->data, &run->random);
+            seen[j] = true;
+        }
+        fill(a->acc + r * a->ld_acc, a->d, F32, c->data, &run->random);
+    }
+    for (size_t j = 0; j < n_keys; j++)
+        if (seen[j])
+            fill(v + j * a->ld_v * bytes, a->d, v_type, c->data, &run->random);
+    a->p = p, a->v = v, a->lo = ends, a->hi = ends + n;
+}
+
+static void make_softmax(struct kernel_run *run)
+{
+    struct phi_softmax_step *a = &run->softmax;
+    uint64_t random = kernel_random(&run->random);
+    size_t p = random % PHI_KEY_BLOCK, q = random / 64 % PHI_KEY_BLOCK;
+    a->lo = random / 4096 % 2 ? 0 : p < q ? p : q;
+    a->hi = random / 8192 % 2 ? PHI_KEY_BLOCK : (p > q ? p : q) + 1;
+    a->s = output(run, PHI_KEY_BLOCK * sizeof(float) + 3 * sizeof(float));
+    if (run->failed)
+        return;
+    memset(a->s, 0xFF, PHI_KEY_BLOCK * sizeof(float));
+    fill(a->s + a->lo, a->hi - a->lo, F32, run->c.data, &run->random);
+    for (size_t j = a->lo; j < a->hi; j++)
+        a->s[j] = a->s[j] * 64.0f;
+    fill(&a->m, 1, F32, run->c.data, &run->random);
+    a->scale = 0.125f, a->l = 1.5f, a->c = 0.0f;
+    if (random >> 32 & 1)
+        a->m = -1.0f / 0.0f, a->l = 0.0f;
+}
+
+/* Kernels on one row: x, and what else they read. */
+static void make_row(struct kernel_run *run)
+{
+    const struct kernel_case *c = &run->c;
+    enum kernel_op op = c->op;
+    bool to_16 = op == OP_TO_BF16 || op == OP_TO_F16, from_16 = op == OP_FROM_BF16 || op == OP_FROM_F16;
+    enum element type = to_16 ? RAW32 : from_16 ? RAW16 : F32;
+    size_t n = c->k;
+    run->x = matrix(run, 1, n, n, type, 0);
+    run->y = matrix(run, 1, n, n, F32, 0);
+    run->z = matrix(run, 1, n, n, F32, 0);
+    float *out = output(run, op == OP_SUM_EXP ? sizeof(float) : n * (to_16 ? 2 : sizeof(float)));
+    if (run->failed)
+        return;
+    run->max = 0.0f;
+    for (size_t i = 0; i < n && op == OP_SUM_EXP; i++)
+        run->max = run->x[i] > run->max ? run->x[i] : run->max;
+    if (c->in_place && !to_16 && !from_16 && op != OP_SUM_EXP) {
+        memcpy(out, run->x, n * sizeof *out);
+        run->x = out;
+    }
+}
+
+struct kernel_run *kernel_run_create(const struct kernel_case *c, uint64_t seed)
+{
+    struct kernel_run *run = calloc(1, sizeof *run);
+    if (!run)
+        return NULL;
+    run->c = *c;
+    run->random = seed;
+    if (is_matmul(c->op))
+        make_matmul(run);
+    else if (is_weighted_sum(c->op))
+        make_weighted_sum(run);
+    else if (c->op == OP_SOFTMAX_STEP)
+        make_softmax(run);
+    else
+        make_row(run);
+    if (run->failed) {
+        kernel_run_destroy(run);
+        return NULL;
+    }
+    memcpy(run->first, run->output, run->output_bytes);
+    return run;
+}
+
+void kernel_run_destroy(struct kernel_run *run)
+{
+    if (!run)
+        return;
+    for (int i = 0; i < run->n_regions; i++)
+        munmap(run->regions[i].map, run->regions[i].map_bytes);
+    free(run->first);
+    free(run);
+}
+
+void kernel_run_reset(struct kernel_run *run)
+{
+    memcpy(run->output, run->first, run->output_bytes);
+}
+
+const unsigned char *kernel_run_output(const struct kernel_run *run, size_t *n_bytes)
+{
+    *n_bytes = run->output_bytes;
+    return run->output;
+}
+
+/* ---------------------------------------------------------------- calls */
+
+size_t kernel_run_scratch_bytes(const struct kernel_run *run)
+{
+    return phi_matmul_scratch_bytes(run->c.k);
+}
+
+static void call_matmul(const struct kernel_run *run, const struct phi_kernels *t, size_t begin,
+                        size_t end, void *scratch)
+{
+    void (*const matmul[])(const struct phi_matmul *) = {t->matmul_f32, t->matmul_bf16, t->matmul_f16,
+                                                         t->matmul_bf16_pairs};
+    size_t w_bytes = run->c.op == OP_MATMUL_F32 ? 4 : 2;
+    end = end < run->c.n_rows ? end : run->c.n_rows;
+    for (size_t row = begin; row < end; row += PHI_STRIP_ROWS) {
+        struct phi_matmul a = run->matmul;
+        a.w = (const char *)a.w + row * a.ld_w * w_bytes;
+        a.y += row;
+        a.n_rows = end - row < PHI_STRIP_ROWS ? end - row : PHI_STRIP_ROWS;
+        a.scratch = scratch;
+        matmul[run->c.op](&a);
+    }
+}
+
+/* The fields that come out go behind the row, where outputs are compared. */
+static void call_softmax(const struct kernel_run *run, const struct phi_kernels *t)
+{
+    struct phi_softmax_step a = run->softmax;
+    t->softmax_step(&a);
+    memcpy(a.s + PHI_KEY_BLOCK, (const float[]){a.m, a.l, a.c}, 3 * sizeof(float));
+}
+
+void kernel_run_call(struct kernel_run *run, const struct phi_kernels *t, size_t begin, size_t end,
+                     void *scratch)
+{
+    void *out = run->output + SURROUNDINGS;
+    const float *x = run->x, *y = run->y, *z = run->z;
+    size_t n = run->c.k;
+    switch (run->c.op) {
+    case OP_MATMUL_F32:
+    case OP_MATMUL_BF16:
+    case OP_MATMUL_F16:
+    case OP_MATMUL_BF16_PAIRS:
+        call_matmul(run, t, begin, end, scratch);
+        break;
+    case OP_TO_BF16:
+        t->to_bf16(out, x, n);
+        break;
+    case OP_TO_F16:
+        t->to_f16(out, x, n);
+        break;
+    case OP_FROM_BF16:
+        t->from_bf16(out, x, n);
+        break;
+    case OP_FROM_F16:
+        t->from_f16(out, x, n);
+        break;
+    case OP_RMS_NORM:
+        t->rms_norm(out, x, y, 1e-5f, n);
+        break;
+    case OP_LAYER_NORM:
+        t->layer_norm(out, x, y, z, 1e-5f, n);
+        break;
+    case OP_GELU_NEW:
+        t->gelu_new(out, x, n);
+        break;
+    case OP_SILU_MUL:
+        t->silu_mul(out, x, y, n);
+        break;
+    case OP_SOFTMAX_STEP:
+        call_softmax(run, t);
+        break;
+    case OP_WEIGHTED_SUM_F32:
+        t->weighted_sum_f32(&run->sum);
+        break;
+    case OP_WEIGHTED_SUM_BF16:
+        t->weighted_sum_bf16(&run->sum);
+        break;
+    case OP_WEIGHTED_SUM_F16:
+        t->weighted_sum_f16(&run->sum);
+        break;
+    case OP_SUM_EXP:
+        *(float *)out = t->sum_exp(x, run->max, n);
+        break;
+    case N_KERNEL_OPS:
+        break;
+    }
+}

@@ -1,0 +1,173 @@
+/* test_kernels.c: every table that this processor can run equals the reference, bit for bit, on every
+ * case of kernel_cases.c; and the reference equals the committed hash, on every machine.
+ *
+ * PHI_TEST_SEED=n tries other random inputs (the seed is printed), PHI_TEST_FILTER='avx2 *' other tests. */
+#include "base/alloc.h"
+#include "kernel_cases.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { GOLDEN_SEED = 1 };
+/* FNV-1a over all outputs of ref with GOLDEN_SEED. It changes only with docs/NUMERICS.md (a new output
+ * bit) or with the list of cases; `test_kernels` prints the hash it found. */
+static const uint64_t golden_hash = 0x1B1686B627943B61;
+
+static uint64_t seed = GOLDEN_SEED;
+
+/* ---------------------------------------------------------------- a table against the reference */
+
+struct pairing {
+    const struct phi_kernels *table;
+    enum kernel_op op;
+    uint64_t random;
+    int n_cases;
+};
+
+static void run_case(struct kernel_run *run, const struct phi_kernels *table)
+{
+    void *scratch = phi_alloc_aligned(64, kernel_run_scratch_bytes(run));
+    assert_non_null(scratch);
+    memset(scratch, 0xFF, kernel_run_scratch_bytes(run));
+    kernel_run_call(run, table, 0, SIZE_MAX, scratch);
+    phi_free(scratch);
+}
+
+static void compare_case(const struct kernel_case *c, void *context)
+{
+    struct pairing *p = context;
+    struct kernel_run *run = kernel_run_create(c, kernel_random(&p->random));
+    assert_non_null(run);
+    size_t n_bytes;
+    const unsigned char *output = kernel_run_output(run, &n_bytes);
+    run_case(run, &phi_kernels_ref);
+    unsigned char *expected = malloc(n_bytes);
+    assert_non_null(expected);
+    memcpy(expected, output, n_bytes);
+    kernel_run_reset(run);
+    run_case(run, p->table);
+    for (size_t i = 0; i < n_bytes; i++)
+        if (output[i] != expected[i])
+            fail_msg("%s %s: n_rows %zu n_tokens %zu k %zu gap %zu data %d in_place %d, seed %" PRIu64
+                     ": byte %zu of %zu is %02x and not %02x",
+                     p->table->name, kernel_op_name(c->op), c->n_rows, c->n_tokens, c->k, c->gap,
+                     (int)c->data, c->in_place, seed, i, n_bytes, output[i], expected[i]);
+    free(expected);
+    kernel_run_destroy(run);
+    p->n_cases++;
+}
+
+static void equals_reference(void **state)
+{
+    struct pairing p = *(const struct pairing *)*state;
+    if (p.table->features & ~phi_cpu_features()) {
+        print_message("# %s: this processor lacks it\n", p.table->name);
+        skip();
+    }
+    p.random = seed;
+    kernel_cases_each(p.op, compare_case, &p);
+    assert_true(p.n_cases > 0);
+}
+
+/* ---------------------------------------------------------------- the reference against its hash */
+
+struct hashing {
+    uint64_t random, hash;
+};
+
+static void hash_case(const struct kernel_case *c, void *context)
+{
+    struct hashing *h = context;
+    struct kernel_run *run = kernel_run_create(c, kernel_random(&h->random));
+    assert_non_null(run);
+    run_case(run, &phi_kernels_ref);
+    size_t n_bytes;
+    const unsigned char *output = kernel_run_output(run, &n_bytes);
+    for (size_t i = 0; i < n_bytes; i++)
+        h->hash = (h->hash ^ output[i]) * 0x100000001B3u;
+    kernel_run_destroy(run);
+}
+
+static void reference_has_golden_hash(void **state)
+{
+    (void)state;
+    struct hashing h = {GOLDEN_SEED, 0xCBF29CE484222325u};
+    for (int op = 0; op < N_KERNEL_OPS; op++)
+        kernel_cases_each((enum kernel_op)op, hash_case, &h);
+    print_message("# hash of the reference's outputs: 0x%016" PRIX64 "\n", h.hash);
+    assert_true(h.hash == golden_hash);
+}
+
+/* ---------------------------------------------------------------- bfloat16 pairs in depth */
+
+/* All exponents, also those that overflow: here NaNs may differ from one another in their bits. */
+static void pairs_over_all_exponents(void **state)
+{
+    const struct phi_kernels *table = *state;
+    if (table->features & ~phi_cpu_features())
+        skip();
+    enum { N = 16, K = 32, ROUNDS = 4000 };
+    static uint16_t w[N * K], x[N * K];
+    float want[N * N], got[N * N];
+    uint64_t random = seed;
+    void *scratch = phi_alloc_aligned(64, phi_matmul_scratch_bytes(K));
+    assert_non_null(scratch);
+    for (int round = 0; round < ROUNDS; round++) {
+        /* Few bits of mantissa make ties and cancellation frequent. */
+        uint16_t keep = round % 3 ? 0xFFFF : 0xFFE0, least = round % 2 ? 0 : 40 << 7;
+        for (size_t i = 0; i < N * K; i++) {
+            w[i] = (uint16_t)(kernel_random(&random) % (255 << 7)) & keep;
+            x[i] = (uint16_t)(least + kernel_random(&random) % (100 << 7)) & keep;
+            w[i] |= (uint16_t)(kernel_random(&random) & 0x8000);
+        }
+        struct phi_matmul a = {w, K, N, x, K, N, K, want, N, scratch};
+        phi_kernels_ref.matmul_bf16_pairs(&a);
+        a.y = got;
+        table->matmul_bf16_pairs(&a);
+        for (size_t i = 0; i < N * N; i++)
+            if (memcmp(&want[i], &got[i], sizeof *got) != 0 && (want[i] == want[i] || got[i] == got[i]))
+                fail_msg("%s: round %d, seed %" PRIu64 ": %a is not %a", table->name, round, seed,
+                         (double)got[i], (double)want[i]);
+    }
+    phi_free(scratch);
+}
+
+/* ---------------------------------------------------------------- main */
+
+int main(void)
+{
+    enum { MAX_TESTS = 1 + 8 * (N_KERNEL_OPS + 1), MAX_NAME = 64 };
+    static struct CMUnitTest tests[MAX_TESTS];
+    static struct pairing pairings[MAX_TESTS];
+    static char names[MAX_TESTS][MAX_NAME];
+    size_t n = 0;
+
+    phi_fp_env_set();
+    if (getenv("PHI_TEST_SEED"))
+        seed = strtoull(getenv("PHI_TEST_SEED"), NULL, 0);
+    if (getenv("PHI_TEST_FILTER"))
+        cmocka_set_test_filter(getenv("PHI_TEST_FILTER"));
+    print_message("# PHI_TEST_SEED=%" PRIu64 "\n", seed);
+
+    tests[n++] = (struct CMUnitTest){"reference has golden hash", reference_has_golden_hash, NULL, NULL,
+                                     NULL};
+    for (const struct phi_kernels *const *t = phi_kernels_all(); *t; t++) {
+        if (*t == &phi_kernels_ref)
+            continue;
+        for (int op = 0; op < N_KERNEL_OPS; op++, n++) {
+            pairings[n] = (struct pairing){.table = *t, .op = (enum kernel_op)op};
+            snprintf(names[n], MAX_NAME, "%s %s", (*t)->name, kernel_op_name((enum kernel_op)op));
+            tests[n] = (struct CMUnitTest){names[n], equals_reference, NULL, NULL, &pairings[n]};
+        }
+        snprintf(names[n], MAX_NAME, "%s pairs over all exponents", (*t)->name);
+        tests[n] = (struct CMUnitTest){names[n], pairs_over_all_exponents, NULL, NULL, (void *)*t};
+        n++;
+    }
+    return _cmocka_run_group_tests("kernels", tests, n, NULL, NULL);
+}
