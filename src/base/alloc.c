@@ -31,9 +31,10 @@ void *phi_alloc(size_t n, size_t size)
 
 void *phi_calloc(size_t n, size_t size)
 {
-    if (refuse())
+    size_t n_bytes;
+    if (!phi_size_mul(n, size, &n_bytes) || refuse())
         return NULL;
-    return calloc(n ? n : 1, size ? size : 1);
+    return calloc(n_bytes ? n_bytes : 1, 1);
 }
 
 void *phi_realloc(void *old, size_t n, size_t size)

@@ -190,9 +190,9 @@ static enum phi_status read_scaling(const struct rope_source *s, struct phi_conf
                                     struct phi_error *err)
 {
     out->rope_attention_factor = 1;
-    if (out->rope_type == PHI_ROPE_DEFAULT || out->rope_type == PHI_ROPE_DYNAMIC)
+    if (out->rope_type == PHI_ROPE_DEFAULT)
         return PHI_OK;
-    if (out->rope_type != PHI_ROPE_LINEAR)
+    if (out->rope_type == PHI_ROPE_YARN || out->rope_type == PHI_ROPE_LONGROPE)
         out->rope_factor =
             (double)out->max_position_embeddings / out->original_max_position_embeddings;
     PHI_TRY(dict_positive(s, "factor", &out->rope_factor, err));
@@ -205,9 +205,8 @@ static enum phi_status read_scaling(const struct rope_source *s, struct phi_conf
         break;
     default:
         if (out->rope_factor == 0)
-            return phi_fail(err, PHI_ERR_FORMAT, "%s: factor: missing (linear scaling needs it)",
-                            s->dict_path);
-        return PHI_OK; /* linear: no magnitude */
+            return phi_fail(err, PHI_ERR_FORMAT, "%s: factor: missing", s->dict_path);
+        return PHI_OK; /* linear, dynamic: no magnitude */
     }
     return dict_positive(s, "attention_factor", &out->rope_attention_factor, err);
 }
