@@ -1,0 +1,58 @@
+#!/bin/sh
+# deps.sh check:   is everything there that the build needs? If not, one line says what to do.
+# deps.sh install: installs what is missing with apt, as root or by sudo; does nothing when all is there.
+# deps.sh install oracle: also what the Python environment of `make check-oracle` needs.
+set -u
+packages=
+
+need() { # need PACKAGES COMMAND...: the packages are missing when the command fails
+    names=$1
+    shift
+    "$@" >/dev/null 2>&1 || packages="$packages $names"
+}
+
+any_compiler() {
+    command -v "${CC:-cc}" || command -v gcc || command -v clang
+}
+
+c_headers() {
+    echo '#include <stdlib.h>' | "$(any_compiler | head -n 1)" -E -
+}
+
+need "gcc" any_compiler
+need "libc6-dev" c_headers
+need "meson" command -v meson
+need "ninja-build" command -v ninja
+if command -v pkg-config >/dev/null 2>&1; then
+    need "libjansson-dev" pkg-config --exists 'jansson >= 2.13'
+    need "libcmocka-dev" pkg-config --exists cmocka
+else
+    packages="$packages pkg-config libjansson-dev libcmocka-dev"
+fi
+if [ "${2:-}" = oracle ]; then
+    need "python3-venv" python3 -c 'import venv, ensurepip'
+fi
+
+[ -z "$packages" ] && exit 0
+if [ "${1:-check}" = check ]; then
+    echo "missing:$packages; 'make deps' installs them, or: apt-get install$packages" >&2
+    exit 1
+fi
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "missing (by their Debian names):$packages; please install them" >&2
+    exit 1
+elif [ "$(id -u)" = 0 ]; then
+    as_root=
+elif sudo -n true 2>/dev/null; then
+    as_root="sudo -n"
+else
+    echo "missing, and there is no root or sudo here; please run: sudo apt-get install$packages" >&2
+    exit 1
+fi
+export DEBIAN_FRONTEND=noninteractive
+echo "installing$packages"
+# shellcheck disable=SC2086 # both are lists of words
+$as_root apt-get update -qq && $as_root apt-get install -y -qq --no-install-recommends $packages >/dev/null || {
+    echo "apt-get could not install$packages" >&2
+    exit 1
+}

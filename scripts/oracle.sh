@@ -1,0 +1,37 @@
+#!/bin/sh
+# oracle.sh BUILD: compares with transformers and tokenizers. They live in .venv-oracle, which is made
+# once and again when tests/oracle/requirements.txt changes. PHI_ORACLE_PYTHON, a Python that has
+# the requirements already, is used instead if set.
+build=$1
+requirements=tests/oracle/requirements.txt
+venv=.venv-oracle
+
+give_up() {
+    echo "$1" >&2
+    echo "0 passed, 1 failed"
+    exit 1
+}
+
+make_venv() {
+    rm -rf "$venv"
+    scripts/deps.sh install oracle && python3 -m venv "$venv" || return 1
+    # torch first and alone: the other packages then find it and do not ask for another one.
+    "$venv/bin/pip" install --quiet --disable-pip-version-check \
+        "$(grep '^torch==' "$requirements")" || return 1
+    "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$requirements" || return 1
+    cp "$requirements" "$venv/requirements.txt"
+}
+
+python=${PHI_ORACLE_PYTHON:-$venv/bin/python}
+if [ -z "${PHI_ORACLE_PYTHON:-}" ] && ! cmp -s "$requirements" "$venv/requirements.txt"; then
+    echo "making $venv"
+    make_venv || give_up "cannot make $venv"
+fi
+mkdir -p "$build"
+report=$build/oracle.xml
+rm -f "$report"
+PHIDELITY=$PWD/$build/phidelity PHI_BUILD=$PWD/$build TOKENIZERS_PARALLELISM=false \
+    "$python" -m pytest tests/oracle --junitxml="$report" -q </dev/null
+status=$?
+python3 scripts/summary.py "$report" || status=1
+exit $status
