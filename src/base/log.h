@@ -7,7 +7,8 @@
 
 enum phi_log_level { PHI_LOG_DEBUG, PHI_LOG_INFO, PHI_LOG_WARNING, PHI_LOG_ERROR };
 
-typedef void (*phi_log_sink)(void *context, enum phi_log_level level, const char *line);
+/* `level` is an enum phi_log_level; an int as in the public header. */
+typedef void (*phi_log_sink)(void *context, int level, const char *line);
 
 /* Set before any other thread of the library exists. */
 void phi_log_set_sink(phi_log_sink sink, void *context);

@@ -116,7 +116,7 @@ static void test_names_differ(void **state)
 static char last_line[4096];
 static enum phi_log_level last_level;
 
-static void remember(void *context, enum phi_log_level level, const char *line)
+static void remember(void *context, int level, const char *line)
 {
     assert_ptr_equal(context, &last_level);
     last_level = level;
