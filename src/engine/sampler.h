@@ -23,8 +23,8 @@
 
 /* Words that must not be completed: `n` ids each, one after the other in `ids`. */
 struct phi_bad_words {
-    int32_t *ids;
-    uint32_t *lengths; /* [n_words] */
+    const int32_t *ids;
+    const uint32_t *lengths; /* [n_words] */
     size_t n_words;
 };
 

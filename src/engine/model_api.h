@@ -1,0 +1,22 @@
+/* model_api.h: what is behind the public struct phi_model: the opened parts of one checkpoint folder.
+ * Immutable once open; shared by all engines and threads. */
+#ifndef PHI_ENGINE_MODEL_API_H
+#define PHI_ENGINE_MODEL_API_H
+
+#include "formats/chat_template.h"
+#include "formats/tokenizer.h"
+#include "model/net.h"
+
+struct phi_model {
+    struct phi_config config; /* stop_ids: the union of tokenizer, config and generation_config */
+    bool has_config;          /* false: no_weights, and no config.json that could be read */
+    struct phi_tokenizer *tokenizer;         /* NULL: the folder has none; token ids only */
+    struct phi_chat_template *chat_template; /* NULL: none */
+    struct phi_safetensors *weights;         /* NULL: none, or dummy weights */
+    struct phi_net *net;                     /* NULL: no_weights */
+    const struct phi_kernels *kernels;
+    int n_threads;
+    int32_t eos_id; /* the primary end of text: the tokenizer's, else the config's first; -1 = none */
+};
+
+#endif

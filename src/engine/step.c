@@ -1,0 +1,217 @@
+/* step.c: one step of the engine: from the scheduler's plan to published tokens. */
+#include "engine/engine.h"
+#include "engine/logprobs.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/size.h"
+
+#include <string.h>
+
+static float *logits_row(const struct phi_engine *e, size_t row)
+{
+    return e->logits + row * (size_t)e->model->config.vocab_size;
+}
+
+/* ---------------------------------------------------------------- plan to batch */
+
+static void copy_block(const struct phi_engine *e, const struct phi_plan_entry *entry)
+{
+    if (entry->copy_from != PHI_NO_BLOCK)
+        memcpy(e->kv.data + entry->copy_to * e->kv.block_bytes,
+               e->kv.data + entry->copy_from * e->kv.block_bytes, e->kv.block_bytes);
+}
+
+static void fill_tokens(const struct phi_engine *e, const struct phi_plan_entry *entry)
+{
+    const struct phi_answer *a = phi_answer_of(entry->sequence);
+    for (uint32_t i = 0; i < entry->n_rows; i++) {
+        size_t p = entry->first_position + i, n_prompt = a->request->n_prompt;
+        e->tokens[entry->first_row + i] =
+            p < n_prompt ? a->request->prompt[p] : a->output[p - n_prompt];
+    }
+}
+
+/* The scored rows, which stand one after the other, then the last one when it gives a token. */
+static void fill_logit_rows(const struct phi_engine *e, const struct phi_plan_entry *entry)
+{
+    uint32_t *rows = e->logit_rows + entry->first_logit_row;
+    uint32_t first = entry->first_row + (uint32_t)(entry->sequence->n_scored - entry->first_position);
+    for (uint32_t i = 0; i < entry->n_scores; i++)
+        *rows++ = first + i;
+    if (entry->samples)
+        *rows = entry->first_row + entry->n_rows - 1;
+}
+
+static struct phi_batch make_batch(struct phi_engine *e, const struct phi_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->n_entries; i++) {
+        const struct phi_plan_entry *entry = &plan->entries[i];
+        struct phi_answer *a = phi_answer_of(entry->sequence);
+        if (a->request->start_s == 0)
+            a->request->start_s = phi_clock_s();
+        copy_block(e, entry);
+        fill_tokens(e, entry);
+        fill_logit_rows(e, entry);
+        e->seqs[i] = (struct phi_batch_seq){
+            .first_row = entry->first_row,
+            .n_rows = entry->n_rows,
+            .first_position = (uint32_t)entry->first_position,
+            .blocks = entry->sequence->blocks,
+            .long_regime = entry->sequence->long_regime,
+        };
+        if (entry->n_rows > plan->n_rows / 2)
+            atomic_store(&e->dominant, a->request);
+    }
+    return (struct phi_batch){
+        .tokens = e->tokens,
+        .n_tokens = plan->n_rows,
+        .seqs = e->seqs,
+        .n_seqs = plan->n_entries,
+        .logit_rows = e->logit_rows,
+        .n_logit_rows = plan->n_logit_rows,
+        .logits = e->logits,
+        .cancel = &e->cancel_step,
+    };
+}
+
+/* ---------------------------------------------------------------- logits to tokens */
+
+static void end_with_error(struct phi_engine *e, struct phi_request *r, enum phi_status status,
+                           const char *text)
+{
+    if (status == PHI_ERR_NAN)
+        atomic_fetch_add(&e->n_nan_requests, 1);
+    phi_engine_end_request(e, r, PHI_FINISH_ERROR, status, text);
+}
+
+/* Rows of a prompt whose logits were asked for: to the sink, or as the log-probability of each next token.
+ * False when the sink wants no more. */
+static bool take_scores(struct phi_engine *e, const struct phi_plan_entry *entry, size_t first_position)
+{
+    struct phi_request *r = phi_answer_of(entry->sequence)->request;
+    const float *logits = logits_row(e, entry->first_logit_row);
+    if (r->sink) {
+        phi_alloc_forbid(false); /* the sink is the caller's code */
+        int stop = r->sink(r->sink_context, first_position, entry->n_scores, logits);
+        phi_alloc_forbid(true);
+        return stop == 0;
+    }
+    for (uint32_t i = 0; i < entry->n_scores; i++) {
+        size_t next = first_position + i + 1;
+        phi_logprobs_row(&e->sampler, logits_row(e, entry->first_logit_row + i), r->prompt[next],
+                         r->n_prompt_logprobs - 1, r->prompt_logprobs + next * r->n_prompt_logprobs);
+    }
+    return true;
+}
+
+static int32_t sample(struct phi_engine *e, const struct phi_answer *a, const float *logits)
+{
+    struct phi_sampling_state state = a->request->params.state;
+    state.prompt = a->request->prompt;
+    state.n_prompt = a->request->n_prompt;
+    state.output = a->output;
+    state.n_output = a->n_output;
+    state.key = a->key;
+    state.stream = a->stream;
+    return phi_sampler_sample(&e->sampler, logits, &state);
+}
+
+/* Whether the answer's newest token, its n-th, ends it, and how: first by its id (after min_tokens), then
+ * by its text, then by its number. A stop string names the reason when several apply. */
+static enum phi_status find_ending(struct phi_engine *e, struct phi_answer *a, int32_t token, size_t n,
+                                   struct phi_ending *out, struct phi_error *err)
+{
+    const struct phi_params *p = &a->request->params;
+    *out = (struct phi_ending){.stop_string = -1};
+    if (n >= p->state.min_tokens)
+        out->by_token = phi_params_token_end(p, token);
+    if (p->stops.n_strings > 0 && (out->by_token == PHI_TOKEN_GOES_ON || p->include_stop)) {
+        phi_buf_clear(&e->watched);
+        PHI_TRY(phi_detokenizer_push(&a->watch, token, &e->watched, err));
+        out->stop_string = a->watch.match;
+    }
+    if (out->by_token != PHI_TOKEN_GOES_ON || out->stop_string >= 0)
+        out->finish = PHI_FINISH_STOP;
+    else if (n == p->max_tokens)
+        out->finish = PHI_FINISH_LENGTH;
+    return PHI_OK;
+}
+
+static void take_token(struct phi_engine *e, struct phi_answer *a, const float *logits)
+{
+    struct phi_request *r = a->request;
+    struct phi_ending ending;
+    struct phi_error err;
+    int32_t token = sample(e, a, logits);
+    if (token < 0) {
+        end_with_error(e, r, PHI_ERR_INVALID,
+                       "no token is allowed: allowed_token_ids, bad_words and min_tokens leave none");
+        return;
+    }
+    if (r->n_logprobs > 0)
+        phi_logprobs_row(&e->sampler, logits, token, r->n_logprobs - 1,
+                         a->logprobs + a->n_output * r->n_logprobs);
+    a->output[a->n_output] = token;
+    enum phi_status status = find_ending(e, a, token, a->n_output + 1, &ending, &err);
+    if (status != PHI_OK)
+        end_with_error(e, r, status, err.text);
+    else if (ending.finish != PHI_FINISH_NONE)
+        phi_engine_end_answer(e, a, 1, &ending);
+    else {
+        a->sequence.n_tokens++;
+        phi_answer_publish(a, 1, &ending);
+    }
+}
+
+static void take_results(struct phi_engine *e, const struct phi_plan_entry *entry)
+{
+    struct phi_sequence *q = entry->sequence;
+    struct phi_answer *a = phi_answer_of(q);
+    struct phi_request *r = a->request;
+    size_t n_rows = entry->n_scores + entry->samples, first_scored = q->n_scored - entry->n_scores;
+    if (q->state != PHI_SEQUENCE_RUNNING)
+        return; /* ended by an error of a sibling in this step */
+    if (!phi_logits_finite(logits_row(e, entry->first_logit_row),
+                           n_rows * (size_t)e->model->config.vocab_size)) {
+        end_with_error(e, r, PHI_ERR_NAN, "the model produced NaN or infinite logits");
+        return;
+    }
+    if (entry->n_scores > 0 && !take_scores(e, entry, first_scored)) {
+        end_with_error(e, r, PHI_ERR_CANCELLED, "cancelled by the caller");
+        return;
+    }
+    if (entry->samples)
+        take_token(e, a, logits_row(e, entry->first_logit_row + entry->n_scores));
+    else if (q->n_computed == q->n_tokens)
+        phi_engine_end_answer(e, a, 0, &(struct phi_ending){.finish = PHI_FINISH_STOP, .stop_string = -1});
+}
+
+/* ---------------------------------------------------------------- the step */
+
+/* The forward pass itself failed, which no request is to blame for: all that were in it end. */
+static void fail_step(struct phi_engine *e, const struct phi_error *err)
+{
+    while (e->scheduler.n_running > 0)
+        end_with_error(e, phi_answer_of(e->scheduler.running[0])->request, err->code, err->text);
+}
+
+void phi_engine_step(struct phi_engine *e)
+{
+    struct phi_error err;
+    atomic_store(&e->dominant, NULL);
+    const struct phi_plan *plan = phi_scheduler_plan(&e->scheduler);
+    if (plan->n_rows == 0)
+        return;
+    struct phi_batch batch = make_batch(e, plan);
+    enum phi_status status = phi_forward(e->model->net, e->workspace, &e->kv, &batch, &err);
+    if (status == PHI_ERR_CANCELLED)
+        return; /* nothing is counted as computed: those that stay are planned again */
+    atomic_fetch_add(&e->n_steps, 1);
+    if (status != PHI_OK) {
+        fail_step(e, &err);
+        return;
+    }
+    phi_scheduler_commit(&e->scheduler);
+    for (uint32_t i = 0; i < plan->n_entries; i++)
+        take_results(e, &plan->entries[i]);
+}
