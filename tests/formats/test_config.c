@@ -851,7 +851,7 @@ static void test_out_of_memory(void **state)
 
 static char warning[1024];
 
-static void keep_warning(void *context, enum phi_log_level level, const char *line)
+static void keep_warning(void *context, int level, const char *line)
 {
     (void)context;
     assert_int_equal(level, PHI_LOG_WARNING);
