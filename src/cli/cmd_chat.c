@@ -5,13 +5,13 @@
  * remarks go to standard error, and only when someone is typing. So
  *     printf 'What is 2 plus 2?\nAnd plus 3?\n' | phidelity chat MODEL
  * prints two lines. Ctrl-C stops an answer; once more, at the prompt, it leaves. */
+#include "base/alloc.h"
 #include "cli/flags.h"
 #include "cli/follow.h"
 #include "cli/line_reader.h"
 
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 struct own_flags {
@@ -135,7 +135,7 @@ static enum phi_status prompt_ids(const struct chat *c, int32_t **ids, size_t *n
     if (status == PHI_OK)
         status = phi_tokenize(c->model, (struct phi_text){text, n_text}, false, ids, n, err);
     phi_mem_free(text);
-    free(messages);
+    phi_free(messages);
     return status;
 }
 
@@ -227,8 +227,7 @@ static enum phi_status prepare(struct chat *c, const struct cli_args *args, stru
     phi_sampling_init(&plain);
     if (!cli_given(args, "max-tokens") && c->sampling.params.max_tokens == plain.max_tokens)
         c->sampling.params.max_tokens = 0; /* an answer ends by itself; 16 tokens are no answer */
-    cli_engine_options(&flags->engine, (uint64_t)flags->model.seed, &o);
-    o.max_num_seqs = 1;
+    cli_engine_options(args, &flags->engine, flags->model.seed, 1, &o);
     PHI_TRY(phi_engine_create(c->model, &o, &c->engine, err));
     c->messages = json_array();
     return c->messages ? reset(c, err) : phi_fail_memory(err, "messages", 0);

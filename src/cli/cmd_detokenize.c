@@ -1,4 +1,5 @@
 /* cmd_detokenize.c: phidelity detokenize: token ids to text. */
+#include "base/alloc.h"
 #include "base/file.h"
 #include "cli/flags.h"
 #include "cli/prompts.h"
@@ -68,7 +69,7 @@ static void print_text(struct detokenizing *d, struct phi_str text)
             cli_out_write(&d->out, phi_str_from(dumped));
         else
             cli_out_out_of_memory(&d->out);
-        free(dumped);
+        phi_free(dumped);
         json_decref(string);
     } else {
         cli_out_write(&d->out, text);

@@ -116,10 +116,7 @@ static enum phi_status prepare(struct generate *g, struct phi_error *err)
                               err));
     g->n_answers = (size_t)g->sampling.params.n;
     PHI_TRY(cli_prompts_each(g->args, &flags->prompts, add_job, g, err));
-    cli_engine_options(&flags->engine, (uint64_t)flags->model.seed, &o);
-    /* Memory for no more answers than there will be. */
-    if (!cli_given(g->args, "max-num-seqs") && g->n_jobs * g->n_answers < (size_t)o.max_num_seqs)
-        o.max_num_seqs = g->n_jobs ? (int)(g->n_jobs * g->n_answers) : 1;
+    cli_engine_options(g->args, &flags->engine, flags->model.seed, g->n_jobs * g->n_answers, &o);
     PHI_TRY(phi_engine_create(g->model, &o, &g->engine, err));
     return submit_all(g, err);
 }

@@ -1,10 +1,10 @@
 /* cmd_inspect.c: phidelity inspect: what a checkpoint is and what running it would take. */
+#include "base/alloc.h"
 #include "base/dtype.h"
 #include "cli/flags.h"
 
 #include <inttypes.h>
 #include <jansson.h>
-#include <stdlib.h>
 
 struct own_flags {
     bool json;
@@ -34,7 +34,8 @@ const struct cli_command cli_inspect = {
     .name = "inspect",
     .arguments = "MODEL [options]",
     .summary = "describes a checkpoint: architecture, memory plan, stop ids, instruction set",
-    .details = "With --load-format dummy the folder needs no weights.",
+    .details =
+        "With --load-format dummy the folder needs no weights; what depends on them is left out.",
     .options =
         (const struct cli_option_use[]){
             {&own_group, offsetof(struct flags, own)},
@@ -76,7 +77,8 @@ static void print_model(struct cli_out *out, const struct phi_model_info *m)
 {
     char a[32], b[32];
     print_line(out, "architecture", "%s", m->architecture);
-    print_line(out, "parameters", "%" PRIu64, m->n_parameters);
+    if (m->has_weights)
+        print_line(out, "parameters", "%" PRIu64, m->n_parameters);
     print_line(out, "layers", "%d of width %d", m->n_layers, m->hidden_size);
     print_line(out, "heads", "%d, %d for keys and values, of size %d (%d rotated)", m->n_heads,
                m->n_kv_heads, m->head_dim, m->rotary_dim);
@@ -90,8 +92,9 @@ static void print_model(struct cli_out *out, const struct phi_model_info *m)
         print_line(out, "sliding window", "%d tokens", m->sliding_window);
     print_line(out, "dtype", "%s (file: %s)", phi_dtype_name(m->dtype),
                phi_dtype_name(m->file_dtype));
-    print_line(out, "weights", "%s mapped, %s converted", human_bytes(m->weight_bytes, a),
-               human_bytes(m->converted_bytes, b));
+    if (m->has_weights)
+        print_line(out, "weights", "%s mapped, %s converted", human_bytes(m->weight_bytes, a),
+                   human_bytes(m->converted_bytes, b));
 }
 
 static void print_tokens(struct cli_out *out, const struct phi_model_info *m)
@@ -115,12 +118,14 @@ static void print_plan(struct cli_out *out, const struct phi_engine_info *e)
     print_line(out, "answers together", "%d", e->max_num_seqs);
 }
 
+/* e is NULL when there are no weights to plan for. */
 static void print_text(struct cli_out *out, const struct phi_model_info *m,
                        const struct phi_engine_info *e)
 {
     print_model(out, m);
     print_tokens(out, m);
-    print_plan(out, e);
+    if (e)
+        print_plan(out, e);
     print_line(out, "instruction set", "%s", m->isa);
     print_line(out, "threads", "%d", m->n_threads);
 }
@@ -161,7 +166,7 @@ static void print_json(struct cli_out *out, const struct phi_model_info *m,
 {
     json_t *all = model_json(m);
     char *text = NULL;
-    if (all && json_object_set_new(all, "plan", plan_json(e)) == 0)
+    if (all && json_object_set_new(all, "plan", e ? plan_json(e) : json_null()) == 0)
         text = json_dumps(all, JSON_INDENT(2));
     if (text) {
         cli_out_write(out, phi_str_from(text));
@@ -169,7 +174,7 @@ static void print_json(struct cli_out *out, const struct phi_model_info *m,
     } else {
         cli_out_out_of_memory(out);
     }
-    free(text);
+    phi_free(text);
     json_decref(all);
 }
 
@@ -188,13 +193,15 @@ static int run(int argc, char **argv)
         struct phi_engine_info e;
         struct phi_engine_options o;
         cli_out_init(&out);
-        cli_engine_options(&flags.engine, 0, &o);
-        enum phi_status status = cli_open_model(&args, &flags.common, &flags.model, &model, &err);
-        if (status == PHI_OK)
+        cli_engine_options(&args, &flags.engine, flags.model.seed, 0, &o);
+        bool weights = flags.model.load_format != CLI_LOAD_DUMMY;
+        enum phi_status status =
+            cli_open_model(&args, &flags.common, weights ? &flags.model : NULL, &model, &err);
+        if (status == PHI_OK && weights)
             status = phi_engine_plan(model, &o, &e, &err);
         if (status == PHI_OK) {
             phi_model_get_info(model, &m);
-            (flags.own.json ? print_json : print_text)(&out, &m, &e);
+            (flags.own.json ? print_json : print_text)(&out, &m, weights ? &e : NULL);
         }
         code = cli_out_finish(&out, status == PHI_OK ? CLI_OK : cli_fail(&err));
     }

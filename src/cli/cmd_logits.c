@@ -124,8 +124,7 @@ static enum phi_status logits(const struct cli_args *args, const struct flags *f
     phi_model_get_info(*model, &info);
     s->model = *model;
     PHI_TRY(read_sequence(s, args, err));
-    cli_engine_options(&flags->engine, (uint64_t)flags->model.seed, &o);
-    o.max_num_seqs = 1;
+    cli_engine_options(args, &flags->engine, flags->model.seed, 1, &o);
     PHI_TRY(phi_engine_create(*model, &o, engine, err));
     return write_logits(*engine, &s->ids, (size_t)info.vocab_size, flags->own.out, err);
 }

@@ -1,9 +1,8 @@
 /* cmd_template.c: phidelity template: chat messages to the prompt that the model sees. */
+#include "base/alloc.h"
 #include "base/file.h"
 #include "cli/flags.h"
 #include "formats/json.h"
-
-#include <stdlib.h>
 
 struct own_flags {
     const char *file, *tools, *template_kwargs;
@@ -111,8 +110,8 @@ static enum phi_status render(const struct phi_model *model, const json_t *messa
                                  (struct phi_text){o, strlen(o)}, text, n, err);
     else
         status = phi_fail_memory(err, "messages", 0);
-    free(m);
-    free(o);
+    phi_free(m);
+    phi_free(o);
     return status;
 }
 

@@ -193,8 +193,8 @@ enum phi_status cli_open_model(const struct cli_args *args, const struct cli_com
     return status;
 }
 
-void cli_engine_options(const struct cli_engine_flags *flags, uint64_t seed,
-                        struct phi_engine_options *out)
+void cli_engine_options(const struct cli_args *args, const struct cli_engine_flags *flags,
+                        int64_t seed, size_t n_sequences, struct phi_engine_options *out)
 {
     phi_engine_options_init(out);
     out->max_model_len = flags->max_model_len > 0 ? flags->max_model_len : 0;
@@ -203,5 +203,11 @@ void cli_engine_options(const struct cli_engine_flags *flags, uint64_t seed,
     out->block_size = flags->block_size;
     out->kv_bytes = (uint64_t)flags->kv_bytes;
     out->kv_dtype = (enum phi_dtype)flags->kv_dtype;
-    out->seed = seed;
+    out->seed = (uint64_t)seed;
+    if (cli_given(args, "max-num-seqs"))
+        return;
+    if (n_sequences > 0 && n_sequences < (size_t)out->max_num_seqs)
+        out->max_num_seqs = (int)n_sequences;
+    if (out->max_num_seqs > out->max_num_batched_tokens)
+        out->max_num_seqs = out->max_num_batched_tokens;
 }

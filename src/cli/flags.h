@@ -48,9 +48,10 @@ enum phi_status cli_open_model(const struct cli_args *args, const struct cli_com
                                const struct cli_model_flags *model, struct phi_model **out,
                                struct phi_error *err);
 
-/* seed as in cli_model_flags; `flags` is not changed. */
-void cli_engine_options(const struct cli_engine_flags *flags, uint64_t seed,
-                        struct phi_engine_options *out);
+/* n_sequences is how many there will be at most (0 = unknown): without --max-num-seqs the engine is
+ * made for no more than that, nor for more than a step has tokens. seed as in cli_model_flags. */
+void cli_engine_options(const struct cli_args *args, const struct cli_engine_flags *flags,
+                        int64_t seed, size_t n_sequences, struct phi_engine_options *out);
 
 /* Sampling parameters with the arrays they point into. */
 struct cli_sampling {
