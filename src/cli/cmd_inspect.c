@@ -82,7 +82,10 @@ static void print_model(struct cli_out *out, const struct phi_model_info *m)
     print_line(out, "layers", "%d of width %d", m->n_layers, m->hidden_size);
     print_line(out, "heads", "%d, %d for keys and values, of size %d (%d rotated)", m->n_heads,
                m->n_kv_heads, m->head_dim, m->rotary_dim);
-    print_line(out, "vocabulary", "%d rows, %d with a token", m->vocab_size, m->n_token_ids);
+    if (m->n_token_ids)
+        print_line(out, "vocabulary", "%d rows, %d with a token", m->vocab_size, m->n_token_ids);
+    else
+        print_line(out, "vocabulary", "%d rows, no tokenizer", m->vocab_size);
     print_line(out, "context", "%d tokens", m->max_position_embeddings);
     print_line(out, "rope", "%s, theta %g", m->rope_type, m->rope_theta);
     if (m->original_max_position_embeddings != m->max_position_embeddings)
