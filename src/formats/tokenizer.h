@@ -1,6 +1,6 @@
 /* tokenizer.h: tokenizer.json (+ tokenizer_config.json): text <-> token ids, equal to Hugging Face
- * `tokenizers` for the pipelines that Phi checkpoints use: byte-level BPE with the GPT-2, cl100k and
- * o200k patterns, and SentencePiece-style BPE (prepended mark, byte fallback).
+ * `tokenizers` for the pipelines that Phi checkpoints use: byte-level BPE with the GPT-2, cl100k
+ * and o200k patterns, and SentencePiece-style BPE (prepended mark, byte fallback).
  *
  * An opened tokenizer is immutable; any number of threads may encode and decode with it. */
 #ifndef PHI_FORMATS_TOKENIZER_H
@@ -10,7 +10,8 @@
 
 struct phi_tokenizer;
 
-/* Reads dir/tokenizer.json and, where present, dir/tokenizer_config.json and special_tokens_map.json. */
+/* Reads dir/tokenizer.json and, where present, dir/tokenizer_config.json and
+ * special_tokens_map.json. */
 enum phi_status phi_tokenizer_open(const char *dir, struct phi_tokenizer **out,
                                    struct phi_error *err);
 
@@ -31,19 +32,24 @@ enum phi_status phi_tokenizer_encode(const struct phi_tokenizer *t, struct phi_s
                                      struct phi_encode_options options, struct phi_ids *ids,
                                      struct phi_error *err);
 
-/* Appends the text of `ids` as valid UTF-8 (invalid bytes become U+FFFD). Ids without a token print nothing.
- * skip_special leaves out added tokens marked special. */
+/* Appends the text of `ids` as valid UTF-8 (invalid bytes become U+FFFD). Ids without a token print
+ * nothing. skip_special leaves out added tokens marked special. */
 enum phi_status phi_tokenizer_decode(const struct phi_tokenizer *t, const int32_t *ids, size_t n,
                                      bool skip_special, struct phi_buf *out, struct phi_error *err);
 
-/* Incremental decoding. The concatenation of all pieces equals phi_tokenizer_decode of all ids
- * (pieces of a SentencePiece byte run wait until the run is decided), and no piece cuts a character. */
+/* Incremental decoding. The concatenation of all pieces equals phi_tokenizer_decode of all ids, and
+ * no piece cuts a character. A run of SentencePiece byte tokens waits until it is decided: if all
+ * of it is not UTF-8, each of its bytes is one U+FFFD. Each push takes time proportional to its
+ * token. */
 struct phi_decode_stream {
     const struct phi_tokenizer *tokenizer;
     bool skip_special;
-    bool started;           /* a token was emitted: the leading space is no longer at the start */
-    struct phi_buf pending; /* bytes of a character or byte run that is not complete yet */
-    bool pending_is_byte_run;
+    bool started;           /* text was emitted: a space is no longer at the start */
+    bool run_is_broken;     /* a byte run that cannot become valid: its bytes are U+FFFD at once */
+    size_t n_stripped;      /* characters already taken off the start */
+    size_t n_valid;         /* so many bytes of a pending byte run are whole characters */
+    struct phi_buf pending; /* bytes of a character, or of a byte run, that is not complete yet */
+    struct phi_buf form[2]; /* scratch */
 };
 
 void phi_decode_stream_init(struct phi_decode_stream *s, const struct phi_tokenizer *t,
@@ -73,7 +79,8 @@ int32_t phi_tokenizer_bos_id(const struct phi_tokenizer *t);
 int32_t phi_tokenizer_eos_id(const struct phi_tokenizer *t);
 struct phi_str phi_tokenizer_bos(const struct phi_tokenizer *t);
 struct phi_str phi_tokenizer_eos(const struct phi_tokenizer *t);
-/* "left" or "right" (truncation_side; "right" by default): which side truncate_prompt_tokens cuts. */
+/* "left" or "right" (truncation_side; "right" by default): which side truncate_prompt_tokens cuts.
+ */
 bool phi_tokenizer_truncates_left(const struct phi_tokenizer *t);
 
 #endif
