@@ -4,6 +4,7 @@
  * disk or a crash never leaves half a file under the name that was asked for. */
 #include "base/file.h"
 #include "base/size.h"
+#include "base/utf8.h"
 #include "formats/json.h"
 #include "formats/safetensors.h"
 
@@ -25,8 +26,9 @@ static enum phi_status check_tensor(const struct phi_tensor *t, const char *path
         return phi_fail(err, PHI_ERR_INVALID,
                         "%s: tensor %.*s: n_bytes does not match shape and dtype", path,
                         (int)phi_size_min(t->name.n, 200), t->name.data);
-    if (t->name.n == 0 || memchr(t->name.data, '\0', t->name.n))
-        return phi_fail(err, PHI_ERR_INVALID, "%s: a tensor name is empty or holds a NUL", path);
+    if (t->name.n == 0 || memchr(t->name.data, '\0', t->name.n) || !phi_utf8_valid(t->name))
+        return phi_fail(err, PHI_ERR_INVALID,
+                        "%s: a tensor name is empty, holds a NUL or is not UTF-8", path);
     return PHI_OK;
 }
 
@@ -64,9 +66,7 @@ static enum phi_status fill_header(json_t *root, const struct phi_tensor *tensor
             status =
                 phi_fail(err, PHI_ERR_INVALID, "%s: tensor %.200s is given twice", path, name.data);
         else if (json_object_set_new(root, name.data, make_entry(t, begin)) != 0)
-            status = phi_fail(err, PHI_ERR_MEMORY,
-                              "%s: tensor %.200s: out of memory, or the name is not UTF-8", path,
-                              name.data);
+            status = phi_fail_memory(err, "a safetensors header", t->name.n);
         begin = end;
     }
     phi_buf_deinit(&name);
