@@ -9,18 +9,18 @@
 
 /* --- allocation ---
  *
- * Where an allocation fails, jansson 2.14 may report a syntax error, succeed with a character missing
- * from a string, or run into an assert of its own. So its allocations go through phi_alloc, which
- * also makes them part of the fault tests, and the thread remembers a failure until phi_json_parse
- * has looked. phi_alloc is malloc underneath: values made before the switch may be freed after it.
- */
+ * Where an allocation fails while it parses, jansson 2.14 may report a syntax error, succeed with a
+ * character missing from a string, or run into an assert of its own. So its allocations go through
+ * phi_alloc, which also makes them part of the fault tests, and phi_json_parse asks afterwards whether
+ * one failed. phi_alloc is malloc underneath: values made before the switch may be freed after it. */
 
-static _Thread_local bool allocation_failed;
+static _Thread_local bool parsing;
+static _Thread_local bool allocation_failed; /* since the parse began */
 
 static void *json_alloc(size_t n_bytes)
 {
     void *p = phi_alloc(n_bytes, 1);
-    if (!p) {
+    if (!p && parsing) {
         allocation_failed = true;
         p = malloc(n_bytes); /* a second try lets jansson reach its end; the result is dropped */
     }
@@ -45,8 +45,10 @@ enum phi_status phi_json_parse(struct phi_str text, const char *name, json_t **o
     json_error_t e;
     pthread_once(&once, route_allocations);
     allocation_failed = false;
+    parsing = true;
     *out = json_loadb(text.data ? text.data : "", text.n,
                       JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
+    parsing = false;
     if (allocation_failed) {
         json_decref(*out);
         *out = NULL;
