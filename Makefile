@@ -49,9 +49,8 @@ tsan-check: deps
 	@TSAN_OPTIONS=halt_on_error=1 scripts/run_tests.sh build-tsan --timeout-multiplier 10
 
 fuzz: deps
-	@test -f build-fuzz/build.ninja || CC=clang meson setup build-fuzz -Dfuzzer=true \
+	@test -f build-fuzz/build.ninja || CC=clang meson setup build-fuzz -Dfuzzer=true -Dtests=disabled \
 	    -Db_sanitize=address,undefined -Db_lundef=false
-	@ninja -C build-fuzz
 	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
 
 clean:
