@@ -349,7 +349,7 @@ static void test_logprobs(void **state)
     o.max_num_batched_tokens = 9;
     struct phi_engine *e = create_engine(m, &o);
     struct answer *a = malloc(sizeof *a);
-    int32_t ids[N + OUT];
+    int32_t ids[64];
     make_prompt(3, ids, info.vocab_size);
     struct phi_sampling s = greedy(OUT);
     s.temperature = 1;
