@@ -6,7 +6,7 @@
 #include "base/buf.h"
 
 /* Ids are indices of arrays, so a hostile file must not declare one in the billions. */
-enum { PHI_TOKEN_MAX_ID = (1 << 22) - 1 };
+enum { PHI_TOKEN_MAX_ID = (1 << 20) - 1 };
 
 enum {
     PHI_TOKEN_MODEL = 1,    /* in model.vocab: BPE may produce it */

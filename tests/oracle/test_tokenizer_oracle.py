@@ -116,6 +116,11 @@ def test_every_character(pair):
     same_encoding(library, ours, corpus.every_character())
 
 
+def test_long_runs(pair):
+    library, ours, _ = pair
+    same_decoding(library, ours, same_encoding(library, ours, corpus.long_runs()))
+
+
 def test_random_ids(pair):
     """Ids that no text gives: cut characters, broken byte runs, ids without a token."""
     library, ours, _ = pair

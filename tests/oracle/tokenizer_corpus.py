@@ -170,3 +170,14 @@ def every_character():
     for cp in dense + sparse:
         c = chr(cp)
         yield f"{c}A{c}a{c} {c}1{c}{c}!{c}\n{c}'{c}a'{c}Aa{c}A"
+
+
+def long_runs(n=3000):
+    """Words and runs of blanks far beyond what a vocabulary holds, where merges go through the heap."""
+    rng = random.Random(7)
+    units = ["a", "A", "é", "日", " ", "\t", "\n", " \n", "1", "12", "!", "-", "=", "ab", "hello", "e\u0301", "🦙"]
+    for unit in units:
+        yield unit * n
+        yield "x" + unit * (n // 7) + "y"
+    for letters in ("abcdefgh", "etaoinshrdlu", "éèaeiou", "日本語中文", "0123456789", " \t\n", "-=_*#"):
+        yield "".join(rng.choices(letters, k=n))
