@@ -37,7 +37,8 @@ static enum phi_status append(struct phi_detokenizer *d, struct phi_buf *out, st
 {
     bool armed = d->n_tokens > d->min_tokens;
     d->match = phi_stop_matcher_push(&d->matcher, phi_buf_str(&d->piece), armed, out);
-    return d->piece.failed || d->matcher.held.failed || out->failed ? out_of_memory(err) : PHI_OK;
+    bool failed = d->piece.failed || d->matcher.held.failed || (out && out->failed);
+    return failed ? out_of_memory(err) : PHI_OK;
 }
 
 enum phi_status phi_detokenizer_push(struct phi_detokenizer *d, int32_t token, struct phi_buf *out,
@@ -75,6 +76,8 @@ enum phi_status phi_detokenizer_reserve(struct phi_detokenizer *d, size_t max_to
         return PHI_OK;
     if (!phi_buf_reserve(&d->piece, 3 * max_tokens + TOKEN_BYTES) ||
         !phi_buf_reserve(&d->stream.pending, max_tokens + TOKEN_BYTES) ||
+        !phi_buf_reserve(&d->stream.form[0], TOKEN_BYTES) ||
+        !phi_buf_reserve(&d->stream.form[1], TOKEN_BYTES) ||
         (d->has_stops &&
          !phi_buf_reserve(&d->matcher.held, d->matcher.set->longest + 3 * max_tokens + TOKEN_BYTES)))
         return out_of_memory(err);

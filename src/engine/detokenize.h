@@ -27,7 +27,8 @@ void phi_detokenizer_deinit(struct phi_detokenizer *d);
 enum phi_status phi_detokenizer_reserve(struct phi_detokenizer *d, size_t max_tokens,
                                         struct phi_error *err);
 
-/* Appends to *out the text that became certain with this token. Sets d->match; nothing follows a match. */
+/* Appends to *out (may be NULL when there are stop strings) the text that became certain with this
+ * token. Sets d->match; nothing follows a match. */
 enum phi_status phi_detokenizer_push(struct phi_detokenizer *d, int32_t token, struct phi_buf *out,
                                      struct phi_error *err);
 

@@ -202,7 +202,6 @@ static void engine_free(struct phi_engine *e)
     phi_free(e->tokens);
     phi_free(e->seqs);
     phi_free(e->logit_rows);
-    phi_buf_deinit(&e->watched);
     phi_sampler_deinit(&e->sampler);
     phi_scheduler_deinit(&e->scheduler);
     phi_kvpool_deinit(&e->pool);

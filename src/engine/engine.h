@@ -31,7 +31,6 @@ struct phi_engine {
     int32_t *tokens;           /* [max_num_batched_tokens] */
     struct phi_batch_seq *seqs; /* [max_num_seqs] */
     uint32_t *logit_rows;      /* [max_logit_rows] */
-    struct phi_buf watched;    /* text that the stop strings were looked for in; thrown away */
     struct phi_request *live;  /* all requests with answers that go on */
     struct phi_request *ended; /* let go in this step, but still named by its plan */
     uint64_t n_requests;       /* begun; numbers the random streams of those without a seed */

@@ -118,16 +118,15 @@ static int32_t sample(struct phi_engine *e, const struct phi_answer *a, const fl
 
 /* Whether the answer's newest token, its n-th, ends it, and how: first by its id (after min_tokens), then
  * by its text, then by its number. A stop string names the reason when several apply. */
-static enum phi_status find_ending(struct phi_engine *e, struct phi_answer *a, int32_t token, size_t n,
-                                   struct phi_ending *out, struct phi_error *err)
+static enum phi_status find_ending(struct phi_answer *a, int32_t token, size_t n, struct phi_ending *out,
+                                   struct phi_error *err)
 {
     const struct phi_params *p = &a->request->params;
     *out = (struct phi_ending){.stop_string = -1};
     if (n >= p->state.min_tokens)
         out->by_token = phi_params_token_end(p, token);
     if (p->stops.n_strings > 0 && (out->by_token == PHI_TOKEN_GOES_ON || p->include_stop)) {
-        phi_buf_clear(&e->watched);
-        PHI_TRY(phi_detokenizer_push(&a->watch, token, &e->watched, err));
+        PHI_TRY(phi_detokenizer_push(&a->watch, token, NULL, err));
         out->stop_string = a->watch.match;
     }
     if (out->by_token != PHI_TOKEN_GOES_ON || out->stop_string >= 0)
@@ -152,7 +151,7 @@ static void take_token(struct phi_engine *e, struct phi_answer *a, const float *
         phi_logprobs_row(&e->sampler, logits, token, r->n_logprobs - 1,
                          a->logprobs + a->n_output * r->n_logprobs);
     a->output[a->n_output] = token;
-    enum phi_status status = find_ending(e, a, token, a->n_output + 1, &ending, &err);
+    enum phi_status status = find_ending(a, token, a->n_output + 1, &ending, &err);
     if (status != PHI_OK)
         end_with_error(e, r, status, err.text);
     else if (ending.finish != PHI_FINISH_NONE)

@@ -120,7 +120,8 @@ static size_t n_to_hold(const struct phi_stop_matcher *m)
 
 static void release(struct phi_stop_matcher *m, size_t n, struct phi_buf *out)
 {
-    phi_buf_append(out, m->held.data, n);
+    if (out)
+        phi_buf_append(out, m->held.data, n);
     phi_buf_remove_front(&m->held, n);
 }
 

@@ -41,8 +41,8 @@ enum phi_status phi_stop_matcher_init(struct phi_stop_matcher *m, const struct p
                                       bool include, struct phi_error *err);
 void phi_stop_matcher_deinit(struct phi_stop_matcher *m);
 
-/* Takes the next piece of text and appends to *out what has become certain. Returns the index of the string that
- * ended the text, which is then complete, or -1. Not `armed`: the piece may begin a match but not
+/* Takes the next piece of text and appends to *out (NULL: nowhere) what has become certain. Returns the index
+ * of the string that ended the text, which is then complete, or -1. Not `armed`: the piece may begin a match but not
  * complete one (min_tokens). Memory failures are left in out->failed and m->held.failed. */
 int phi_stop_matcher_push(struct phi_stop_matcher *m, struct phi_str piece, bool armed,
                           struct phi_buf *out);
