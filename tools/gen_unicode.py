@@ -5,9 +5,9 @@
     tools/gen_unicode.py            # rewrites the file
     tools/gen_unicode.py --check    # exit 1 when the file is not what would be written
 
-The tables follow Unicode 16.0, as the reference library (tokenizers 0.23) does, whatever the version
-of the Python or of the C library at hand. General categories come from unicodedata2; the two properties it
-does not know are spelled out below.
+The tables follow Unicode 16.0, as the reference library (tokenizers 0.23) does, whatever the version of
+the Python or of the C library at hand. General categories come from unicodedata2; the two properties
+that it does not know are spelled out below.
 """
 
 import argparse
@@ -30,8 +30,8 @@ WHITE_SPACE = {
     0x2028, 0x2029, 0x202F, 0x205F, 0x3000,
 }  # fmt: skip
 
-# PropList.txt, Other_Alphabetic outside the categories L, M and N (circled and squared letters), and
-# Join_Control: with L, M, Nd, Nl and Pc they make up \w (UTS #18, annex C).
+# PropList.txt, Other_Alphabetic outside the categories L, M and N (circled and squared letters),
+# and Join_Control: with L, M, Nd, Nl and Pc they make up \w (UTS #18, annex C).
 OTHER_ALPHABETIC = {
     *range(0x24B6, 0x24EA), *range(0x1F130, 0x1F14A), *range(0x1F150, 0x1F16A),
     *range(0x1F170, 0x1F18A),
@@ -75,7 +75,7 @@ def two_stages():
     return index, [c for block in blocks for c in block]
 
 
-def rows(values, per_row=25):
+def rows(values, per_row=24):
     for i in range(0, len(values), per_row):
         yield "    " + ",".join(str(v) for v in values[i : i + per_row]) + ","
 

@@ -21,9 +21,11 @@ enum phi_status phi_tokenizer_parse(struct phi_str tokenizer_json, struct phi_st
                                     struct phi_error *err);
 void phi_tokenizer_close(struct phi_tokenizer *t); /* NULL is fine */
 
+/* With plain_text, control tokens in the text are ordinary text: of the added tokens only those are
+ * matched that are normalized and not special, as phi-1's runs of blanks are. */
 struct phi_encode_options {
     bool add_special_tokens; /* run the post-processor (BOS where the file says so) */
-    bool plain_text;         /* control tokens in `text` are ordinary text, not matched */
+    bool plain_text;
 };
 
 /* Appends the ids of `text` (valid UTF-8; PHI_ERR_INVALID naming the byte otherwise) to *ids. Time

@@ -1,7 +1,7 @@
 """Encoding and decoding against Hugging Face tokenizers: no difference is allowed.
 
-The vocabularies are those below PHI_CHECKPOINTS and models/. The program's tokenizer is driven in bulk through
-tests/formats/tokenizer_driver.c, found in the build folder PHI_BUILD (default build/).
+The vocabularies are those below PHI_CHECKPOINTS and models/. The program's tokenizer is driven in bulk
+through tests/formats/tokenizer_driver.c, found in the build folder PHI_BUILD (default build/).
 """
 import itertools
 import json
@@ -93,7 +93,8 @@ def same_decoding(library, ours, lists):
         for skip in (False, True):
             expected = library.decode_batch(batch, skip_special_tokens=skip)
             for op in "ds":
-                for ids, want, got in zip(batch, expected, ours.decode(batch, skip, op), strict=True):
+                decoded = ours.decode(batch, skip, op)
+                for ids, want, got in zip(batch, expected, decoded, strict=True):
                     assert got == want, f"{op} {skip} {ids!r:.300}"
 
 
@@ -126,7 +127,8 @@ def test_random_ids(pair):
     library, ours, _ = pair
     rng = random.Random(3)
     n_ids = library.get_vocab_size()
-    hot = [library.token_to_id(t) for t in ("<0xF0>", "<0x9F>", "<0x41>", "<0xE2>", "▁", "▁a", "Ġ", "ð")]
+    pieces = ("<0xF0>", "<0x9F>", "<0x41>", "<0xE2>", "▁", "▁a", "Ġ", "ð")
+    hot = [library.token_to_id(piece) for piece in pieces]
     hot = [i for i in hot if i is not None] + list(range(n_ids - 20, n_ids + 40)) + list(range(300))
     lists = [[rng.choice(hot) if rng.random() < 0.5 else rng.randrange(n_ids + 100)
               for _ in range(rng.randint(0, 30))] for _ in range(50_000)]

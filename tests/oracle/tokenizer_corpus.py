@@ -1,8 +1,8 @@
 """Texts for the tokenizer oracle, made from a seed: the same on every machine and in every run.
 
-mixed_text() is a few megabytes of what users send: code, prose in many scripts, emoji, runs of blanks,
-digits, control tokens within text, all line endings. random_strings() are short and hostile: any code
-point beside any other, with the characters that the patterns treat specially drawn far more often.
+mixed_text() is a few megabytes of what users send: code, prose in many scripts, emoji, runs of
+blanks, digits, control tokens within text, all line endings. random_strings() are short and hostile:
+any code point beside any other, with the characters that patterns treat specially drawn more often.
 """
 import random
 import unicodedata
@@ -163,8 +163,8 @@ def random_strings(specials, n=100_000, seed=2):
 
 
 def every_character():
-    """Code points between characters of the classes that patterns tell apart: every one where most are
-    assigned, and samples of the rest."""
+    """Code points between characters of the classes that patterns tell apart: every one where most
+    are assigned, and samples of the rest."""
     dense = [*range(0, 0xD800), *range(0xF900, 0x20000), *range(0xE0000, 0xE0200)]
     sparse = [*range(0xE000, 0xF900, 61), *range(0x20000, 0xE0000, 61), *range(0xE0200, 0x110000, 61)]
     for cp in dense + sparse:
@@ -173,11 +173,13 @@ def every_character():
 
 
 def long_runs(n=3000):
-    """Words and runs of blanks far beyond what a vocabulary holds, where merges go through the heap."""
+    """Words and runs of blanks far beyond what a vocabulary holds: merges go through the heap."""
     rng = random.Random(7)
-    units = ["a", "A", "é", "日", " ", "\t", "\n", " \n", "1", "12", "!", "-", "=", "ab", "hello", "e\u0301", "🦙"]
+    units = ["a", "A", "é", "日", " ", "\t", "\n", " \n", "1", "12", "!", "-", "=", "ab", "hello",
+             "e\u0301", "🦙"]
     for unit in units:
         yield unit * n
         yield "x" + unit * (n // 7) + "y"
-    for letters in ("abcdefgh", "etaoinshrdlu", "éèaeiou", "日本語中文", "0123456789", " \t\n", "-=_*#"):
+    for letters in ("abcdefgh", "etaoinshrdlu", "éèaeiou", "日本語中文", "0123456789", " \t\n",
+                    "-=_*#"):
         yield "".join(rng.choices(letters, k=n))
