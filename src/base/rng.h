@@ -1,6 +1,6 @@
 /* rng.h: counter-based random numbers: a pure function of (key, counter), with no state to share,
- * save or advance. Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
- * 1, 2, 3" (SC11). */
+ * save or advance. Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as
+ * easy as 1, 2, 3" (SC11). */
 #ifndef PHI_BASE_RNG_H
 #define PHI_BASE_RNG_H
 

@@ -4,9 +4,10 @@
 /* Longer than any token's text that a vocabulary holds; only a first guess for a buffer. */
 enum { TOKEN_BYTES = 1024 };
 
-enum phi_status phi_detokenizer_init(struct phi_detokenizer *d, const struct phi_tokenizer *tokenizer,
-                                     bool skip_special, const struct phi_stop_set *stops,
-                                     bool include_stop, size_t min_tokens, struct phi_error *err)
+enum phi_status phi_detokenizer_init(struct phi_detokenizer *d,
+                                     const struct phi_tokenizer *tokenizer, bool skip_special,
+                                     const struct phi_stop_set *stops, bool include_stop,
+                                     size_t min_tokens, struct phi_error *err)
 {
     *d = (struct phi_detokenizer){
         .has_tokenizer = tokenizer != NULL,
@@ -78,8 +79,8 @@ enum phi_status phi_detokenizer_reserve(struct phi_detokenizer *d, size_t max_to
         !phi_buf_reserve(&d->stream.pending, max_tokens + TOKEN_BYTES) ||
         !phi_buf_reserve(&d->stream.form[0], TOKEN_BYTES) ||
         !phi_buf_reserve(&d->stream.form[1], TOKEN_BYTES) ||
-        (d->has_stops &&
-         !phi_buf_reserve(&d->matcher.held, d->matcher.set->longest + 3 * max_tokens + TOKEN_BYTES)))
+        (d->has_stops && !phi_buf_reserve(&d->matcher.held,
+                                          d->matcher.set->longest + 3 * max_tokens + TOKEN_BYTES)))
         return out_of_memory(err);
     return PHI_OK;
 }

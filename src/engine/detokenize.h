@@ -1,6 +1,7 @@
 /* detokenize.h: from an answer's tokens to its text, with stop strings. Pure state: the engine's
- * thread runs one per answer that has stop strings, to see where the answer ends; the thread that reads the
- * events runs another over the same tokens, to have the text. Both come to the same end. */
+ * thread runs one per answer that has stop strings, to see where the answer ends; the thread that
+ * reads the events runs another over the same tokens, to have the text. Both come to the same
+ * end. */
 #ifndef PHI_ENGINE_DETOKENIZE_H
 #define PHI_ENGINE_DETOKENIZE_H
 
@@ -18,9 +19,10 @@ struct phi_detokenizer {
 };
 
 /* `tokenizer` may be NULL. The stop set must outlive the detokenizer. */
-enum phi_status phi_detokenizer_init(struct phi_detokenizer *d, const struct phi_tokenizer *tokenizer,
-                                     bool skip_special, const struct phi_stop_set *stops,
-                                     bool include_stop, size_t min_tokens, struct phi_error *err);
+enum phi_status phi_detokenizer_init(struct phi_detokenizer *d,
+                                     const struct phi_tokenizer *tokenizer, bool skip_special,
+                                     const struct phi_stop_set *stops, bool include_stop,
+                                     size_t min_tokens, struct phi_error *err);
 void phi_detokenizer_deinit(struct phi_detokenizer *d);
 
 /* Room for max_tokens tokens, so that pushing them allocates nothing. */

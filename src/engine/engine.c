@@ -1,4 +1,5 @@
-/* engine.c: creating and destroying an engine, its thread, and the way of requests to it and from it. */
+/* engine.c: creating and destroying an engine, its thread, and the way of requests to it and from
+ * it. */
 #include "engine/engine.h"
 #include "base/alloc.h"
 #include "base/log.h"
@@ -8,7 +9,7 @@
 #include <signal.h>
 #include <string.h>
 
-/* ---------------------------------------------------------------- requests on the engine's thread */
+/* ---------------------------------------------------------------- requests come and go */
 
 static void live_insert(struct phi_engine *e, struct phi_request *r)
 {
@@ -118,8 +119,9 @@ static void *engine_main(void *arg)
     struct phi_engine *e = arg;
     const struct phi_memory_plan *p = &e->memory;
     phi_fp_env_set();
-    e->start_status = phi_workspace_create(e->model->net, p->max_num_batched_tokens, p->max_logit_rows,
-                                           e->model->n_threads, &e->workspace, &e->start_error);
+    e->start_status =
+        phi_workspace_create(e->model->net, p->max_num_batched_tokens, p->max_logit_rows,
+                             e->model->n_threads, &e->workspace, &e->start_error);
     pthread_mutex_lock(&e->lock);
     e->started = true;
     pthread_cond_broadcast(&e->wake);
@@ -133,7 +135,8 @@ static void *engine_main(void *arg)
         release_ended(e);
     }
     while (e->live)
-        phi_engine_end_request(e, e->live, PHI_FINISH_ABORT, PHI_ERR_CANCELLED, "the engine was stopped");
+        phi_engine_end_request(e, e->live, PHI_FINISH_ABORT, PHI_ERR_CANCELLED,
+                               "the engine was stopped");
     release_ended(e);
     phi_alloc_forbid(false);
     phi_workspace_destroy(e->workspace);
@@ -188,7 +191,8 @@ static enum phi_status allocate(struct phi_engine *e, struct phi_error *err)
         .max_num_batched_tokens = p->max_num_batched_tokens,
         .max_logit_rows = p->max_logit_rows,
         .block_size = p->block_size,
-        .original_length = c->rope_type == PHI_ROPE_LONGROPE ? (size_t)c->original_max_position_embeddings : 0,
+        .original_length =
+            c->rope_type == PHI_ROPE_LONGROPE ? (size_t)c->original_max_position_embeddings : 0,
     };
     PHI_TRY(phi_kvpool_init(&e->pool, p->n_blocks, err));
     PHI_TRY(phi_scheduler_init(&e->scheduler, &limits, &e->pool, err));
@@ -287,7 +291,7 @@ void phi_engine_get_info(const struct phi_engine *e, struct phi_engine_info *out
 
 /* ---------------------------------------------------------------- the way in */
 
-/* Hands a request to the engine's thread, which holds a reference until all its answers have ended. */
+/* Hands a request to the engine's thread, which holds a reference until all its answers ended. */
 static void submit(struct phi_engine *e, struct phi_request *r)
 {
     phi_request_acquire(r);
@@ -319,9 +323,10 @@ enum phi_status phi_engine_logits(struct phi_engine *e, const int32_t *ids, size
     phi_sampling_init(&s);
     s.max_tokens = 1; /* none is sampled, but the sequence has room for it */
     if (n_ids > max)
-        return phi_fail(err, PHI_ERR_TOO_LONG, "%zu tokens exceed the context of %zu tokens", n_ids, max);
-    PHI_TRY(phi_request_create(e->model, max + 1, e->memory.block_size, ids, n_ids, &s, sink, context, &r,
-                               err));
+        return phi_fail(err, PHI_ERR_TOO_LONG, "%zu tokens exceed the context of %zu tokens", n_ids,
+                        max);
+    PHI_TRY(phi_request_create(e->model, max + 1, e->memory.block_size, ids, n_ids, &s, sink,
+                               context, &r, err));
     submit(e, r);
     phi_request_wait(r);
     const struct phi_ending *ending = &r->answers[0].ending;
@@ -332,8 +337,8 @@ enum phi_status phi_engine_logits(struct phi_engine *e, const int32_t *ids, size
     return status;
 }
 
-/* The request's lock keeps the engine from being let go while it is told. A step that is mostly this request's
- * is broken off: the others' few rows are computed again. */
+/* The request's lock keeps the engine from being let go while it is told. A step that is mostly
+ * this request's is broken off: the others' few rows are computed again. */
 void phi_request_cancel(struct phi_request *r)
 {
     pthread_mutex_lock(&r->lock);

@@ -1,7 +1,8 @@
 /* engine.h: what is behind the public struct phi_engine.
  *
- * One thread owns the model's workspace, the KV memory, the scheduler and all sequences. It sleeps while
- * there is nothing to do; else it takes what was submitted, lets cancelled requests go, and makes one step:
+ * One thread owns the model's workspace, the KV memory, the scheduler and all sequences. It sleeps
+ * while there is nothing to do; else it takes what was submitted, lets cancelled requests go, and
+ * makes one step:
  *
  *   plan (scheduler) -> batch -> forward (model) -> logits -> tokens -> publish (request)
  *
@@ -27,18 +28,18 @@ struct phi_engine {
     struct phi_kvpool pool;
     struct phi_scheduler scheduler;
     struct phi_sampler sampler;
-    float *logits;             /* [max_logit_rows, vocab_size] */
-    int32_t *tokens;           /* [max_num_batched_tokens] */
+    float *logits;              /* [max_logit_rows, vocab_size] */
+    int32_t *tokens;            /* [max_num_batched_tokens] */
     struct phi_batch_seq *seqs; /* [max_num_seqs] */
-    uint32_t *logit_rows;      /* [max_logit_rows] */
-    struct phi_request *live;  /* all requests with answers that go on */
-    struct phi_request *ended; /* let go in this step, but still named by its plan */
-    uint64_t n_requests;       /* begun; numbers the random streams of those without a seed */
+    uint32_t *logit_rows;       /* [max_logit_rows] */
+    struct phi_request *live;   /* all requests with answers that go on */
+    struct phi_request *ended;  /* let go in this step, but still named by its plan */
+    uint64_t n_requests;        /* begun; numbers the random streams of those without a seed */
 
     /* Any thread. */
     atomic_bool cancel_step;    /* the step under way is not worth finishing */
     atomic_bool some_cancelled; /* look through the live requests */
-    _Atomic(struct phi_request *) dominant; /* owns most rows of the step under way; only compared */
+    _Atomic(struct phi_request *) dominant; /* has most rows of the step; only compared */
     atomic_uint_fast64_t n_steps, n_nan_requests;
 
     /* Under the lock. */

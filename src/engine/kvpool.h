@@ -25,8 +25,8 @@ struct phi_kvpool {
 enum phi_status phi_kvpool_init(struct phi_kvpool *pool, uint32_t n_blocks, struct phi_error *err);
 void phi_kvpool_deinit(struct phi_kvpool *pool);
 
-/* Takes a free block with one reference; PHI_NO_BLOCK when there is none. The block that was released
- * last comes first: its memory is warm, and blocks never needed are never touched. */
+/* Takes a free block with one reference; PHI_NO_BLOCK when there is none. The block that was
+ * released last comes first: its memory is warm, and blocks never needed are never touched. */
 uint32_t phi_kvpool_acquire(struct phi_kvpool *pool);
 
 /* One more holder of a block in use. */

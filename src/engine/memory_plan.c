@@ -90,9 +90,10 @@ static enum phi_status check_options(const struct phi_engine_options *o, int max
         return phi_fail(err, bad, "max_num_batched_tokens must be between 1 and %d, got %d.",
                         MAX_BATCHED_TOKENS, o->max_num_batched_tokens);
     if (o->max_num_batched_tokens < o->max_num_seqs)
-        return phi_fail(err, bad,
-                        "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d).",
-                        o->max_num_batched_tokens, o->max_num_seqs);
+        return phi_fail(
+            err, bad,
+            "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d).",
+            o->max_num_batched_tokens, o->max_num_seqs);
     if (o->block_size < 16 || o->block_size > 256 || o->block_size % 16 != 0)
         return phi_fail(err, bad, "block_size must be a multiple of 16 from 16 to 256, got %d.",
                         o->block_size);
@@ -120,11 +121,12 @@ static enum phi_status fail_too_small(const struct phi_memory_plan *p, size_t n_
                                       size_t room_bytes, struct phi_error *err)
 {
     size_t longest = room_bytes / p->block_bytes * p->block_size;
-    return phi_fail(err, PHI_ERR_MEMORY,
-                    "the KV cache of one sequence of max_model_len=%zu tokens needs %.3f GiB, but only "
-                    "%.3f GiB are there for it; the longest context that fits is %zu tokens: lower "
-                    "max_model_len, or give the KV cache more memory.",
-                    n_tokens, gib(sequence_bytes(p, n_tokens)), gib(room_bytes), longest);
+    return phi_fail(
+        err, PHI_ERR_MEMORY,
+        "the KV cache of one sequence of max_model_len=%zu tokens needs %.3f GiB, but only "
+        "%.3f GiB are there for it; the longest context that fits is %zu tokens: lower "
+        "max_model_len, or give the KV cache more memory.",
+        n_tokens, gib(sequence_bytes(p, n_tokens)), gib(room_bytes), longest);
 }
 
 /* How many bytes the pool may have, and whether they were asked for or are a choice of ours. */
@@ -138,8 +140,8 @@ static size_t room_for_kv(const struct phi_memory_plan *p, const struct phi_engi
     return room > SIZE_MAX ? SIZE_MAX : (size_t)room;
 }
 
-/* Of the room, what max_num_seqs sequences of the longest context need, at most a quarter of the machine's
- * memory, at least one sequence. */
+/* Of the room, what max_num_seqs sequences of the longest context need, at most a quarter of the
+ * machine's memory, at least one sequence. */
 static size_t default_kv_bytes(const struct phi_memory_plan *p, size_t one, size_t room,
                                const struct phi_memory *memory)
 {
@@ -157,7 +159,8 @@ static enum phi_status plan_kv(struct phi_memory_plan *p, const struct phi_engin
     size_t length = (size_t)(o->max_model_len > 0 ? o->max_model_len : max_positions);
     size_t room = room_for_kv(p, o, memory), one = sequence_bytes(p, length);
     if (o->kv_bytes > room)
-        return phi_fail(err, PHI_ERR_MEMORY, "kv_bytes asks for %.3f GiB, but only %.3f GiB are available.",
+        return phi_fail(err, PHI_ERR_MEMORY,
+                        "kv_bytes asks for %.3f GiB, but only %.3f GiB are available.",
                         gib(o->kv_bytes), gib(room));
     if (one > room && (o->max_model_len > 0 || room < p->block_bytes))
         return fail_too_small(p, length, room, err);

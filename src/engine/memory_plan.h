@@ -24,8 +24,8 @@ struct phi_memory_plan {
     size_t sampler_bytes;
 };
 
-/* Resolves the options for this model and this memory. PHI_ERR_INVALID names the option; PHI_ERR_MEMORY
- * says what is needed, what there is, and the longest context that would fit. */
+/* Resolves the options for this model and this memory. PHI_ERR_INVALID names the option;
+ * PHI_ERR_MEMORY says what is needed, what there is, and the longest context that would fit. */
 enum phi_status phi_memory_plan_make(const struct phi_model *m, const struct phi_engine_options *o,
                                      const struct phi_memory *memory, struct phi_memory_plan *out,
                                      struct phi_error *err);

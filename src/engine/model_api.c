@@ -1,4 +1,5 @@
-/* model_api.c: the model part of phidelity.h: opening a checkpoint folder, and text to ids and back. */
+/* model_api.c: the model part of phidelity.h: opening a checkpoint folder, and text to ids and
+ * back. */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -55,8 +56,8 @@ static enum phi_status open_tokenizer(struct phi_model *m, const char *dir, stru
         return phi_fail_memory(err, "a path", strlen(dir));
     bool exists = phi_file_exists(path.data);
     if (!exists)
-        phi_log(PHI_LOG_WARNING, "%s: no such file: prompts must be token ids, answers have no text",
-                path.data);
+        phi_log(PHI_LOG_WARNING,
+                "%s: no such file: prompts must be token ids, answers have no text", path.data);
     phi_buf_deinit(&path);
     return exists ? phi_tokenizer_open(dir, &m->tokenizer, err) : PHI_OK;
 }
@@ -125,7 +126,8 @@ enum phi_status phi_model_open(const struct phi_model_options *o, struct phi_mod
 {
     *out = NULL;
     if (!o->path)
-        return phi_fail(err, PHI_ERR_INVALID, "no model: the path of a checkpoint folder is required");
+        return phi_fail(err, PHI_ERR_INVALID,
+                        "no model: the path of a checkpoint folder is required");
     struct phi_model *m = phi_calloc(1, sizeof *m);
     if (!m)
         return phi_fail_memory(err, "the model", sizeof *m);
@@ -152,8 +154,9 @@ void phi_model_close(struct phi_model *m)
 static const char *rope_type_name(enum phi_rope_type type)
 {
     static const char *const names[] = {
-        [PHI_ROPE_DEFAULT] = "default", [PHI_ROPE_LINEAR] = "linear",     [PHI_ROPE_DYNAMIC] = "dynamic",
-        [PHI_ROPE_YARN] = "yarn",       [PHI_ROPE_LONGROPE] = "longrope",
+        [PHI_ROPE_DEFAULT] = "default",   [PHI_ROPE_LINEAR] = "linear",
+        [PHI_ROPE_DYNAMIC] = "dynamic",   [PHI_ROPE_YARN] = "yarn",
+        [PHI_ROPE_LONGROPE] = "longrope",
     };
     return names[type];
 }
@@ -270,7 +273,8 @@ enum phi_status phi_detokenize(const struct phi_model *m, const int32_t *ids, si
     PHI_TRY(need_tokenizer(m, err));
     for (size_t i = 0; i < n_ids; i++)
         if (ids[i] < 0)
-            return phi_fail(err, PHI_ERR_INVALID, "token id %d at index %zu is negative", ids[i], i);
+            return phi_fail(err, PHI_ERR_INVALID, "token id %d at index %zu is negative", ids[i],
+                            i);
     struct phi_buf b = {0};
     enum phi_status status =
         phi_tokenizer_decode(m->tokenizer, ids, n_ids, skip_special_tokens, &b, err);

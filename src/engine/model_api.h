@@ -1,5 +1,5 @@
-/* model_api.h: what is behind the public struct phi_model: the opened parts of one checkpoint folder.
- * Immutable once open; shared by all engines and threads. */
+/* model_api.h: what is behind the public struct phi_model: the opened parts of one checkpoint
+ * folder. Immutable once open; shared by all engines and threads. */
 #ifndef PHI_ENGINE_MODEL_API_H
 #define PHI_ENGINE_MODEL_API_H
 
@@ -16,7 +16,7 @@ struct phi_model {
     struct phi_net *net;                     /* NULL: no_weights */
     const struct phi_kernels *kernels;
     int n_threads;
-    int32_t eos_id; /* the primary end of text: the tokenizer's, else the config's first; -1 = none */
+    int32_t eos_id; /* primary: the tokenizer's, else the config's first; -1 = none */
 };
 
 #endif

@@ -85,7 +85,8 @@ static enum phi_status check_counts(const struct phi_sampling *s, int vocab_size
         return phi_fail(err, bad, "logprobs must be between 0 and %d, or -1 for none, got %d.",
                         vocab_size, s->logprobs);
     if (s->prompt_logprobs < -1 || s->prompt_logprobs > vocab_size)
-        return phi_fail(err, bad, "prompt_logprobs must be between 0 and %d, or -1 for none, got %d.",
+        return phi_fail(err, bad,
+                        "prompt_logprobs must be between 0 and %d, or -1 for none, got %d.",
                         vocab_size, s->prompt_logprobs);
     return PHI_OK;
 }
@@ -104,7 +105,8 @@ static enum phi_status check_lists(const struct phi_sampling *s, int vocab_size,
                             "logit_bias: token id %d is out of vocabulary (size %d).",
                             s->logit_bias[i].token, vocab_size);
         if (isnan(s->logit_bias[i].bias))
-            return phi_fail(err, PHI_ERR_INVALID, "logit_bias: the bias of token id %d is not a number.",
+            return phi_fail(err, PHI_ERR_INVALID,
+                            "logit_bias: the bias of token id %d is not a number.",
                             s->logit_bias[i].token);
     }
     if (s->allowed_token_ids && s->n_allowed_token_ids == 0)
@@ -124,12 +126,13 @@ static enum phi_status check_length(const struct phi_sampling *s, size_t n_promp
     if (n_prompt == 0)
         return phi_fail(err, PHI_ERR_INVALID, "The prompt cannot be empty.");
     if (n_prompt > max_model_len || n_output > max_model_len - n_prompt)
-        return phi_fail(err, PHI_ERR_TOO_LONG,
-                        "This model's maximum context length is %zu tokens. However, you requested %zu "
-                        "output tokens and your prompt contains %zu input tokens, for a total of %zu "
-                        "tokens. Please reduce the length of the input prompt or the number of "
-                        "requested output tokens.",
-                        max_model_len, n_output, n_prompt, n_prompt + n_output);
+        return phi_fail(
+            err, PHI_ERR_TOO_LONG,
+            "This model's maximum context length is %zu tokens. However, you requested %zu "
+            "output tokens and your prompt contains %zu input tokens, for a total of %zu "
+            "tokens. Please reduce the length of the input prompt or the number of "
+            "requested output tokens.",
+            max_model_len, n_output, n_prompt, n_prompt + n_output);
     if (s->max_tokens == 0 && (size_t)s->min_tokens > max_model_len - n_prompt)
         return phi_fail(err, PHI_ERR_INVALID,
                         "min_tokens must be less than or equal to max_tokens=%zu, got %d.",
@@ -164,7 +167,8 @@ static enum phi_status copy_lists(struct phi_params *p, const struct phi_samplin
         bias[i].token = s->logit_bias[i].token;
         bias[i].bias = b > 100 ? 100 : b < -100 ? -100 : b;
     }
-    PHI_TRY(copy_list(p, s->allowed_token_ids, s->n_allowed_token_ids, sizeof(int32_t), &allowed, err));
+    PHI_TRY(
+        copy_list(p, s->allowed_token_ids, s->n_allowed_token_ids, sizeof(int32_t), &allowed, err));
     p->state.logit_bias = bias;
     p->state.n_logit_bias = s->n_logit_bias;
     p->state.allowed_ids = allowed;
@@ -172,8 +176,8 @@ static enum phi_status copy_lists(struct phi_params *p, const struct phi_samplin
     return PHI_OK;
 }
 
-/* The ids that end an answer, and those that min_tokens masks: the checkpoint's, which ignore_eos spares
- * only from ending it, and the request's. */
+/* The ids that end an answer, and those that min_tokens masks: the checkpoint's, which ignore_eos
+ * spares only from ending it, and the request's. */
 static enum phi_status set_stop_ids(struct phi_params *p, const struct phi_sampling *s,
                                     const struct phi_model *m, struct phi_error *err)
 {
@@ -207,7 +211,8 @@ static enum phi_status encode_word(const struct phi_model *m, struct phi_text wo
 {
     struct phi_buf text = {0};
     size_t start = 0;
-    while (start < word.n && (word.data[start] == ' ' || (word.data[start] >= '\t' && word.data[start] <= '\r')))
+    while (start < word.n &&
+           (word.data[start] == ' ' || (word.data[start] >= '\t' && word.data[start] <= '\r')))
         start++;
     if (with_space)
         phi_buf_append_char(&text, ' ');
@@ -222,8 +227,8 @@ static enum phi_status encode_word(const struct phi_model *m, struct phi_text wo
     return status;
 }
 
-/* The ids of one bad word as they stand after other text: the bare form, and the form after a space where that is
- * another way to write the word with as many tokens. */
+/* The ids of one bad word as they stand after other text: the bare form, and the form after a space
+ * where that is another way to write the word with as many tokens. */
 static enum phi_status add_bad_word(const struct phi_model *m, struct phi_text word,
                                     struct phi_ids *all, struct phi_ids *lengths,
                                     struct phi_error *err)
@@ -278,7 +283,8 @@ static enum phi_status set_bad_words(struct phi_params *p, const struct phi_samp
 
 /* ---------------------------------------------------------------- all together */
 
-/* Greedy below 1e-5, where the other ways to narrow a choice mean nothing; no temperature below 0.01. */
+/* Greedy below 1e-5, where the other ways to narrow a choice mean nothing; no temperature below
+ * 0.01. */
 static void set_numbers(struct phi_params *p, const struct phi_sampling *s, size_t room)
 {
     bool greedy = s->temperature < 1e-5;
@@ -308,7 +314,8 @@ static enum phi_status set_all(struct phi_params *p, const struct phi_sampling *
 {
     set_numbers(p, s, room);
     if (s->n > 1 && p->state.temperature == 0)
-        return phi_fail(err, PHI_ERR_INVALID, "n must be 1 when using greedy sampling, got %d.", s->n);
+        return phi_fail(err, PHI_ERR_INVALID, "n must be 1 when using greedy sampling, got %d.",
+                        s->n);
     if (s->n_stop > 0 && !m->tokenizer)
         return phi_fail(err, PHI_ERR_INVALID, "stop: the checkpoint has no tokenizer.json.");
     PHI_TRY(copy_lists(p, s, err));

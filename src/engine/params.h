@@ -1,5 +1,5 @@
-/* params.h: a request's sampling parameters, checked, copied and brought into the form that each step
- * uses. Ranges and messages are vLLM's. */
+/* params.h: a request's sampling parameters, checked, copied and brought into the form that each
+ * step uses. Ranges and messages are vLLM's. */
 #ifndef PHI_ENGINE_PARAMS_H
 #define PHI_ENGINE_PARAMS_H
 
@@ -15,11 +15,11 @@ struct phi_params {
     uint64_t seed;
     bool include_stop;
     bool skip_special;
-    int32_t eos_id; /* the primary end of text; -1 = none, or ignored */
+    int32_t eos_id;          /* the primary end of text; -1 = none, or ignored */
     const int32_t *stop_ids; /* other ids that end an answer */
     size_t n_stop_ids;
     struct phi_stop_set stops;
-    int logprobs, prompt_logprobs; /* -1 = none */
+    int logprobs, prompt_logprobs;   /* -1 = none */
     struct phi_sampling_state state; /* all but prompt, output and key */
     struct phi_arena arena;          /* holds the lists above */
 };

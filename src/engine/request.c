@@ -45,12 +45,12 @@ static enum phi_status init_answer(struct phi_request *r, int index, const struc
         if (!a->logprobs)
             return phi_fail_memory(err, "logprobs", n_logprobs * sizeof *a->logprobs);
     }
-    PHI_TRY(phi_detokenizer_init(&a->text, m->tokenizer, p->skip_special, &p->stops, p->include_stop,
-                                 p->state.min_tokens, err));
+    PHI_TRY(phi_detokenizer_init(&a->text, m->tokenizer, p->skip_special, &p->stops,
+                                 p->include_stop, p->state.min_tokens, err));
     if (p->stops.n_strings == 0)
         return PHI_OK;
-    PHI_TRY(phi_detokenizer_init(&a->watch, m->tokenizer, p->skip_special, &p->stops, p->include_stop,
-                                 p->state.min_tokens, err));
+    PHI_TRY(phi_detokenizer_init(&a->watch, m->tokenizer, p->skip_special, &p->stops,
+                                 p->include_stop, p->state.min_tokens, err));
     return phi_detokenizer_reserve(&a->watch, p->max_tokens, err);
 }
 
@@ -85,7 +85,10 @@ static enum phi_status fill(struct phi_request *r, const struct phi_model *m, si
     for (int i = 0; i < n; i++)
         PHI_TRY(init_answer(r, i, m, block_size, err));
     /* Every row of the prompt tells of the token after it; only the first answer scores them. */
-    r->answers[0].sequence.score_end = r->sink ? r->n_prompt : r->prompt_logprobs ? r->n_prompt - 1 : 0;
+    if (r->sink)
+        r->answers[0].sequence.score_end = r->n_prompt;
+    else if (r->prompt_logprobs)
+        r->answers[0].sequence.score_end = r->n_prompt - 1;
     r->n_running_answers = n;
     return PHI_OK;
 }
@@ -100,8 +103,8 @@ static void init_lock(struct phi_request *r)
     pthread_mutex_init(&r->lock, NULL);
 }
 
-enum phi_status phi_request_create(const struct phi_model *m, size_t max_model_len, size_t block_size,
-                                   const int32_t *prompt, size_t n_prompt,
+enum phi_status phi_request_create(const struct phi_model *m, size_t max_model_len,
+                                   size_t block_size, const int32_t *prompt, size_t n_prompt,
                                    const struct phi_sampling *s, phi_logits_sink sink,
                                    void *sink_context, struct phi_request **out,
                                    struct phi_error *err)
@@ -238,10 +241,11 @@ static struct phi_answer *take_ready(struct phi_request *r, int timeout_ms)
     return a;
 }
 
-/* The text of the tokens that are new, and of the end. A token that ends the answer is no text unless
- * include_stop_str_in_output. */
-static enum phi_status decode_new(struct phi_answer *a, size_t n_output, const struct phi_ending *ending,
-                                  struct phi_buf *out, struct phi_error *err)
+/* The text of the tokens that are new, and of the end. A token that ends the answer is no text
+ * unless include_stop_str_in_output. */
+static enum phi_status decode_new(struct phi_answer *a, size_t n_output,
+                                  const struct phi_ending *ending, struct phi_buf *out,
+                                  struct phi_error *err)
 {
     size_t n_text = n_output;
     if (ending->by_token != PHI_TOKEN_GOES_ON && !a->request->params.include_stop)

@@ -1,9 +1,9 @@
 /* request.h: a request and its answers: everything of it is allocated when it is submitted.
  *
- * Two threads meet here. The engine's thread writes the answers' tokens and publishes them under the
- * lock; the thread that reads the events takes what is new, turns it into text and hands it out. Nobody waits
- * for a slow reader: an answer's tokens lie where they were written, and one event covers all that came since
- * the last. */
+ * Two threads meet here. The engine's thread writes the answers' tokens and publishes them under
+ * the lock; the thread that reads the events takes what is new, turns it into text and hands it
+ * out. Nobody waits for a slow reader: an answer's tokens lie where they were written, and one
+ * event covers all that came since the last. */
 #ifndef PHI_ENGINE_REQUEST_H
 #define PHI_ENGINE_REQUEST_H
 
@@ -31,8 +31,8 @@ struct phi_answer {
     struct phi_detokenizer watch; /* finds stop strings; unused when there are none */
     uint64_t key, stream;         /* of the random numbers */
 
-    /* Written by the engine's thread; what is below n_output, and the ending, are published under the
-     * request's lock. */
+    /* Written by the engine's thread; what is below n_output, and the ending, are published under
+     * the request's lock. */
     int32_t *output;              /* [max_tokens] */
     struct phi_logprob *logprobs; /* [max_tokens, n_logprobs] or NULL */
     size_t n_output;
@@ -82,19 +82,21 @@ struct phi_request {
     struct phi_error event_error;
 };
 
-/* A request with one reference, the caller's. `sink` NULL: as `s` says; else the logits of all rows go to it. */
-enum phi_status phi_request_create(const struct phi_model *m, size_t max_model_len, size_t block_size,
-                                   const int32_t *prompt, size_t n_prompt,
+/* A request with one reference, the caller's. `sink` NULL: as `s` says; else the logits of all rows
+ * go to it. */
+enum phi_status phi_request_create(const struct phi_model *m, size_t max_model_len,
+                                   size_t block_size, const int32_t *prompt, size_t n_prompt,
                                    const struct phi_sampling *s, phi_logits_sink sink,
                                    void *sink_context, struct phi_request **out,
                                    struct phi_error *err);
 void phi_request_acquire(struct phi_request *r);
 void phi_request_unref(struct phi_request *r);
 
-/* The engine's thread: one more token is in answer->output (or n_new = 0), and the ending, if it ended. */
+/* The engine's thread: one more token is in answer->output (or n_new = 0), and the ending, if it
+ * ended. */
 void phi_answer_publish(struct phi_answer *answer, size_t n_new, const struct phi_ending *ending);
 
-/* The engine's thread: notes the text of an error, before the answers that it ends are published. */
+/* The engine's thread: notes an error's text, before the answers that it ends are published. */
 void phi_request_set_error(struct phi_request *r, const char *text);
 
 /* The engine's thread: the engine will not touch the request any more. */

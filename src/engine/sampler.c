@@ -43,14 +43,19 @@ void phi_sampler_deinit(struct phi_sampler *s)
 
 /* ---------------------------------------------------------------- one pass over a row */
 
+/* x - x is 0 for a finite x, else NaN, which no addition removes. */
 bool phi_logits_finite(const float *logits, size_t n)
 {
-    uint32_t greatest = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t magnitude = phi_f32_bits(logits[i]) & 0x7FFFFFFFu;
-        greatest = magnitude > greatest ? magnitude : greatest;
-    }
-    return greatest < 0x7F800000u;
+    float lane[8] = {0};
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int l = 0; l < 8; l++)
+            lane[l] += logits[i + l] - logits[i + l];
+    for (; i < n; i++)
+        lane[0] += logits[i] - logits[i];
+    for (int l = 1; l < 8; l++)
+        lane[0] += lane[l];
+    return lane[0] == 0;
 }
 
 float phi_row_max(const float *x, size_t n)
@@ -129,7 +134,8 @@ static float penalised(float x, int32_t count, const struct phi_sampling_state *
 
 enum { IN_PROMPT_ONLY = -1 };
 
-/* Each distinct token once: the first pass counts, the second applies and sets the counts back to 0. */
+/* Each distinct token once: the first pass counts, the second applies and sets the counts back to
+ * 0. */
 static void apply_penalties(float *x, int32_t *counts, const struct phi_sampling_state *state)
 {
     for (size_t i = 0; i < state->n_output; i++)
@@ -193,7 +199,7 @@ static void radix_sort(struct phi_candidate *list, struct phi_candidate *room, s
 size_t phi_sampler_collect(struct phi_sampler *s, const float *x, float max, size_t n_wanted)
 {
     size_t n = 0;
-    for (float distance = 8;; distance *= 4) {
+    for (float distance = 3;; distance *= 2) {
         bool all = distance > 2000;
         float least = all ? -FLT_MAX : max - distance;
         n = 0;
@@ -219,8 +225,8 @@ static double total_weight(const struct phi_sampler *s, float max)
 {
     double total = 0;
     for (size_t i = 0; i < s->vocab_size; i += PHI_LSE_BLOCK)
-        total += s->kernels->sum_exp(s->work + i, max,
-                                     phi_size_min(PHI_LSE_BLOCK, s->vocab_size - i));
+        total +=
+            s->kernels->sum_exp(s->work + i, max, phi_size_min(PHI_LSE_BLOCK, s->vocab_size - i));
     return total;
 }
 
@@ -259,8 +265,8 @@ static size_t n_in_top_k(const struct phi_sampler *s, size_t n, size_t k)
     return k;
 }
 
-/* How many of the first n candidates stand before the mass `limit` is reached, at least one; *mass is
- * theirs. */
+/* How many of the first n candidates stand before the mass `limit` is reached, at least one; *mass
+ * is theirs. */
 static size_t n_in_nucleus(const struct phi_sampler *s, size_t n, float max, double limit,
                            double *mass)
 {
@@ -291,8 +297,8 @@ static size_t keep_top(struct phi_sampler *s, float max, const struct phi_sampli
     }
 }
 
-static int32_t draw_from_top(struct phi_sampler *s, float max, const struct phi_sampling_state *state,
-                             double u)
+static int32_t draw_from_top(struct phi_sampler *s, float max,
+                             const struct phi_sampling_state *state, double u)
 {
     double mass;
     size_t n = keep_top(s, max, state, &mass), j = 0;

@@ -4,17 +4,20 @@
  *   -> greedy: the first greatest logit
  *   -> otherwise: / temperature -> min_p -> top_k -> top_p -> one draw
  *
- * The rules at the borders: min_p drops x < max + ln(min_p). top_k keeps everything equal to the k-th. top_p, on what
- * top_k left, keeps a token when the mass of those before it is less than top_p; tokens stand in falling order of
- * logit, equal ones in rising order of id; the first always stays.
+ * The rules at the borders: min_p drops x < max + ln(min_p). top_k keeps everything equal to the
+ * k-th. top_p, on what top_k left, keeps a token when the mass of those before it is less than
+ * top_p; tokens stand in falling order of logit, equal ones in rising order of id; the first always
+ * stays.
  *
- * The draw is the inverse of the cumulative distribution at u, a function of (key, stream, token index) only
- * (base/rng.h): over the kept tokens in the order above or, when neither top_k nor top_p is on, over all ids
- * in rising order, first by blocks of PHI_LSE_BLOCK. Weights are the float32 exp(x - max) of docs/NUMERICS.md,
- * added in double; so a draw is the same on every machine and in every company.
+ * The draw is the inverse of the cumulative distribution at u, a function of (key, stream, token
+ * index) only (base/rng.h): over the kept tokens in the order above or, when neither top_k nor
+ * top_p is on, over all ids in rising order, first by blocks of PHI_LSE_BLOCK. Weights are the
+ * float32 exp(x - max) of docs/NUMERICS.md, added in double; so a draw is the same on every machine
+ * and in every company.
  *
- * Nothing here sorts a whole vocabulary unless the distribution is so flat that most of it is kept: candidates
- * within a distance of the maximum are collected, and the distance grows until they are enough. */
+ * Nothing here sorts a whole vocabulary unless the distribution is so flat that most of it is kept:
+ * candidates within a distance of the maximum are collected, and the distance grows until they are
+ * enough. */
 #ifndef PHI_ENGINE_SAMPLER_H
 #define PHI_ENGINE_SAMPLER_H
 
@@ -83,9 +86,9 @@ int32_t phi_sampler_sample(struct phi_sampler *s, const float *logits,
 float phi_row_max(const float *x, size_t n);
 int32_t phi_row_argmax(const float *x, size_t n);
 
-/* Fills s->candidates with the ids of the greatest finite values of x [vocab_size], at least `n_wanted` of them or
- * all, in falling order of value and rising order of id. All values equal to the last one wanted are there.
- * Returns their number. */
+/* Fills s->candidates with the ids of the greatest finite values of x [vocab_size], at least
+ * `n_wanted` of them or all, in falling order of value and rising order of id. All values equal to
+ * the last one wanted are there. Returns their number. */
 size_t phi_sampler_collect(struct phi_sampler *s, const float *x, float max, size_t n_wanted);
 
 #endif

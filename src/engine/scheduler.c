@@ -6,7 +6,8 @@
 #include <assert.h>
 #include <string.h>
 
-enum phi_status phi_scheduler_init(struct phi_scheduler *s, const struct phi_scheduler_limits *limits,
+enum phi_status phi_scheduler_init(struct phi_scheduler *s,
+                                   const struct phi_scheduler_limits *limits,
                                    struct phi_kvpool *pool, struct phi_error *err)
 {
     assert(limits->max_num_seqs >= 1 && limits->block_size >= 1);
@@ -18,7 +19,8 @@ enum phi_status phi_scheduler_init(struct phi_scheduler *s, const struct phi_sch
     if (!s->running || !s->plan.entries) {
         phi_scheduler_deinit(s);
         return phi_fail_memory(err, "the scheduler",
-                               limits->max_num_seqs * (sizeof *s->running + sizeof *s->plan.entries));
+                               limits->max_num_seqs *
+                                   (sizeof *s->running + sizeof *s->plan.entries));
     }
     return PHI_OK;
 }
@@ -174,8 +176,8 @@ static void plan_rows(struct phi_scheduler *s, struct phi_sequence *q, struct bu
         budget->logit_rows -= n_logits - 1;
 }
 
-/* Each sequence that needs just its next token has one row of the budget kept for it; prompts share what
- * is left. */
+/* Each sequence that needs just its next token has one row of the budget kept for it; prompts share
+ * what is left. */
 static void plan_running(struct phi_scheduler *s, struct budget *budget)
 {
     uint32_t n_decodes = 0;
@@ -192,8 +194,8 @@ static void plan_running(struct phi_scheduler *s, struct budget *budget)
 
 /* ---------------------------------------------------------------- admission */
 
-/* The positions that q can take over from a sibling: its prompt, but not its last token, whose row must
- * be computed for its logits, nor positions that still want theirs. */
+/* The positions that q can take over from a sibling: its prompt, but not its last token, whose row
+ * must be computed for its logits, nor positions that still want theirs. */
 static size_t shareable(const struct phi_sequence *q)
 {
     if (!q->group || q->n_scored < q->score_end)
@@ -223,8 +225,8 @@ static bool fits(const struct phi_scheduler *s, const struct phi_sequence *q, si
     return need + s->n_running <= s->pool->n_free;
 }
 
-static void admit(struct phi_scheduler *s, struct phi_sequence *q, const struct phi_sequence *sibling,
-                  size_t n_shared, struct budget *budget)
+static void admit(struct phi_scheduler *s, struct phi_sequence *q,
+                  const struct phi_sequence *sibling, size_t n_shared, struct budget *budget)
 {
     size_t n_full = n_shared / s->limits.block_size;
     waiting_remove(s, q);

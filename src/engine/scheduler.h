@@ -1,19 +1,20 @@
-/* scheduler.h: which rows the next step computes. A pure function of its state: no clock, no model, no
- * thread, so that a seeded simulation can drive it through any trace (tests/engine).
+/* scheduler.h: which rows the next step computes. A pure function of its state: no clock, no model,
+ * no thread, so that a seeded simulation can drive it through any trace (tests/engine).
  *
- * Each step has a budget of token rows. Sequences that run come first, in the order of their admission:
- * one row for each that only needs its next token, the rest of the budget for prompts, in chunks. Then
- * waiting sequences are admitted, first come first served, while sequence slots, budget and blocks last.
- * A sequence gets the blocks of all its tokens at once. When blocks run out, the sequence admitted last gives
- * its blocks back and returns to the head of the queue, to be computed again later: what it has said
- * is kept, and by docs/NUMERICS.md its keys and values come out the same.
+ * Each step has a budget of token rows. Sequences that run come first, in the order of their
+ * admission: one row for each that only needs its next token, the rest of the budget for prompts,
+ * in chunks. Then waiting sequences are admitted, first come first served, while sequence slots,
+ * budget and blocks last. A sequence gets the blocks of all its tokens at once. When blocks run
+ * out, the sequence admitted last gives its blocks back and returns to the head of the queue, to be
+ * computed again later: what it has said is kept, and by docs/NUMERICS.md its keys and values come
+ * out the same.
  *
- * LongRoPE: the keys of a sequence of more than `original_length` tokens are made with the long factors, those
- * of a shorter one with the short factors. When a sequence grows past the limit, its blocks are dropped and
- * all its tokens become rows to compute again, as transformers does.
+ * LongRoPE: the keys of a sequence of more than `original_length` tokens are made with the long
+ * factors, those of a shorter one with the short factors. When a sequence grows past the limit, its
+ * blocks are dropped and all its tokens become rows to compute again, as transformers does.
  *
- * Answers to one prompt share the blocks of the prompt: one computes it, the others wait for that, share
- * the full blocks and copy the last one.
+ * Answers to one prompt share the blocks of the prompt: one computes it, the others wait for that,
+ * share the full blocks and copy the last one.
  *
  * Invariants: a sequence in `running` holds blocks for all its tokens; a waiting one holds none. */
 #ifndef PHI_ENGINE_SCHEDULER_H
@@ -35,9 +36,9 @@ struct phi_plan_entry {
     uint32_t first_row; /* in the batch */
     uint32_t n_rows;
     size_t first_position;
-    uint32_t first_logit_row; /* in the batch's logits: n_scores rows, then the sampled one */
-    uint32_t n_scores;        /* positions sequence->n_scored, ... */
-    bool samples;             /* the last row's logits give the next token */
+    uint32_t first_logit_row;    /* in the batch's logits: n_scores rows, then the sampled one */
+    uint32_t n_scores;           /* positions sequence->n_scored, ... */
+    bool samples;                /* the last row's logits give the next token */
     uint32_t copy_from, copy_to; /* blocks to copy before the step; PHI_NO_BLOCK = none */
 };
 
@@ -60,7 +61,8 @@ struct phi_scheduler {
     struct phi_plan plan;
 };
 
-enum phi_status phi_scheduler_init(struct phi_scheduler *s, const struct phi_scheduler_limits *limits,
+enum phi_status phi_scheduler_init(struct phi_scheduler *s,
+                                   const struct phi_scheduler_limits *limits,
                                    struct phi_kvpool *pool, struct phi_error *err);
 void phi_scheduler_deinit(struct phi_scheduler *s);
 
@@ -70,7 +72,8 @@ static inline size_t phi_scheduler_blocks_for(const struct phi_scheduler *s, siz
     return (n_tokens + s->limits.block_size - 1) / s->limits.block_size;
 }
 
-/* Queues a sequence whose blocks can hold all the tokens it may reach, and which fits the pool when alone. */
+/* Queues a sequence whose blocks can hold all the tokens it may reach, and which fits the pool when
+ * alone. */
 void phi_scheduler_add(struct phi_scheduler *s, struct phi_sequence *q);
 
 /* The next step's rows, in s->plan until the next call. Takes the blocks that they need. Empty
@@ -81,7 +84,7 @@ const struct phi_plan *phi_scheduler_plan(struct phi_scheduler *s);
  * (n_tokens + 1) and ending sequences is the caller's part. */
 void phi_scheduler_commit(struct phi_scheduler *s);
 
-/* Takes a sequence out, whatever its state, and releases its blocks. Not between plan and commit. */
+/* Takes a sequence out, whatever its state, and frees its blocks. Not between plan and commit. */
 void phi_scheduler_end(struct phi_scheduler *s, struct phi_sequence *q);
 
 #endif

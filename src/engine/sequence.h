@@ -21,21 +21,25 @@ enum phi_sequence_state {
 
 struct phi_sequence {
     enum phi_sequence_state state;
-    size_t n_prompt;   /* tokens of the prompt */
-    size_t n_tokens;   /* tokens known: the prompt and the answer so far */
-    size_t n_computed; /* positions whose keys and values are in `blocks`; < n_tokens while it runs */
+    size_t n_prompt; /* tokens of the prompt */
+    size_t n_tokens; /* tokens known: the prompt and the answer so far */
+    size_t
+        n_computed; /* positions whose keys and values are in `blocks`; < n_tokens while it runs */
 
-    /* Positions below score_end want their logits, each once, in rising order (prompt logprobs). With score_end
+    /* Positions below score_end want their logits, each once, in rising order (prompt logprobs).
+     * With score_end
      * == n_tokens every position does, and no token is sampled. */
     size_t score_end;
     size_t n_scored;
 
     bool long_regime; /* of the keys in `blocks` */
-    uint32_t *blocks; /* [n_blocks], room for every token it may ever have; memory of the answer's */
+    uint32_t
+        *blocks; /* [n_blocks], room for every token it may ever have; memory of the answer's */
     size_t n_blocks;
 
-    const void *group; /* equal for the answers to one prompt, which share its blocks; NULL = alone */
-    void *owner;       /* the engine's answer */
+    const void
+        *group;  /* equal for the answers to one prompt, which share its blocks; NULL = alone */
+    void *owner; /* the engine's answer */
     struct phi_sequence *next, *previous; /* in the waiting list */
 };
 

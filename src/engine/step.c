@@ -35,7 +35,8 @@ static void fill_tokens(const struct phi_engine *e, const struct phi_plan_entry 
 static void fill_logit_rows(const struct phi_engine *e, const struct phi_plan_entry *entry)
 {
     uint32_t *rows = e->logit_rows + entry->first_logit_row;
-    uint32_t first = entry->first_row + (uint32_t)(entry->sequence->n_scored - entry->first_position);
+    uint32_t first =
+        entry->first_row + (uint32_t)(entry->sequence->n_scored - entry->first_position);
     for (uint32_t i = 0; i < entry->n_scores; i++)
         *rows++ = first + i;
     if (entry->samples)
@@ -84,9 +85,10 @@ static void end_with_error(struct phi_engine *e, struct phi_request *r, enum phi
     phi_engine_end_request(e, r, PHI_FINISH_ERROR, status, text);
 }
 
-/* Rows of a prompt whose logits were asked for: to the sink, or as the log-probability of each next token.
- * False when the sink wants no more. */
-static bool take_scores(struct phi_engine *e, const struct phi_plan_entry *entry, size_t first_position)
+/* Rows of a prompt whose logits were asked for: to the sink, or as the log-probability of each next
+ * token. False when the sink wants no more. */
+static bool take_scores(struct phi_engine *e, const struct phi_plan_entry *entry,
+                        size_t first_position)
 {
     struct phi_request *r = phi_answer_of(entry->sequence)->request;
     const float *logits = logits_row(e, entry->first_logit_row);
@@ -99,7 +101,8 @@ static bool take_scores(struct phi_engine *e, const struct phi_plan_entry *entry
     for (uint32_t i = 0; i < entry->n_scores; i++) {
         size_t next = first_position + i + 1;
         phi_logprobs_row(&e->sampler, logits_row(e, entry->first_logit_row + i), r->prompt[next],
-                         r->n_prompt_logprobs - 1, r->prompt_logprobs + next * r->n_prompt_logprobs);
+                         r->n_prompt_logprobs - 1,
+                         r->prompt_logprobs + next * r->n_prompt_logprobs);
     }
     return true;
 }
@@ -116,10 +119,11 @@ static int32_t sample(struct phi_engine *e, const struct phi_answer *a, const fl
     return phi_sampler_sample(&e->sampler, logits, &state);
 }
 
-/* Whether the answer's newest token, its n-th, ends it, and how: first by its id (after min_tokens), then
- * by its text, then by its number. A stop string names the reason when several apply. */
-static enum phi_status find_ending(struct phi_answer *a, int32_t token, size_t n, struct phi_ending *out,
-                                   struct phi_error *err)
+/* Whether the answer's newest token, its n-th, ends it, and how: first by its id (after
+ * min_tokens), then by its text, then by its number. A stop string names the reason when several
+ * apply. */
+static enum phi_status find_ending(struct phi_answer *a, int32_t token, size_t n,
+                                   struct phi_ending *out, struct phi_error *err)
 {
     const struct phi_params *p = &a->request->params;
     *out = (struct phi_ending){.stop_string = -1};
@@ -143,8 +147,9 @@ static void take_token(struct phi_engine *e, struct phi_answer *a, const float *
     struct phi_error err;
     int32_t token = sample(e, a, logits);
     if (token < 0) {
-        end_with_error(e, r, PHI_ERR_INVALID,
-                       "no token is allowed: allowed_token_ids, bad_words and min_tokens leave none");
+        end_with_error(
+            e, r, PHI_ERR_INVALID,
+            "no token is allowed: allowed_token_ids, bad_words and min_tokens leave none");
         return;
     }
     if (r->n_logprobs > 0)
@@ -182,7 +187,8 @@ static void take_results(struct phi_engine *e, const struct phi_plan_entry *entr
     if (entry->samples)
         take_token(e, a, logits_row(e, entry->first_logit_row + entry->n_scores));
     else if (q->n_computed == q->n_tokens)
-        phi_engine_end_answer(e, a, 0, &(struct phi_ending){.finish = PHI_FINISH_STOP, .stop_string = -1});
+        phi_engine_end_answer(e, a, 0,
+                              &(struct phi_ending){.finish = PHI_FINISH_STOP, .stop_string = -1});
 }
 
 /* ---------------------------------------------------------------- the step */

@@ -1,10 +1,12 @@
 /* stop.h: stop strings, matched on the text of an answer as it grows.
  *
- * Text is handed on as soon as it can no longer be part of a stop string: what is held back is exactly the longest
- * end of the text so far that begins some stop string. The result does not depend on how the text is cut
- * into pieces: the match that is complete first wins, the longest of those that end together.
+ * Text is handed on as soon as it can no longer be part of a stop string: what is held back is
+ * exactly the longest end of the text so far that begins some stop string. The result does not
+ * depend on how the text is cut into pieces: the match that is complete first wins, the longest of
+ * those that end together.
  *
- * Each string is followed by its own Knuth-Morris-Pratt automaton, so the time is linear in the text. */
+ * Each string is followed by its own Knuth-Morris-Pratt automaton, so the time is linear in the
+ * text. */
 #ifndef PHI_ENGINE_STOP_H
 #define PHI_ENGINE_STOP_H
 
@@ -41,9 +43,10 @@ enum phi_status phi_stop_matcher_init(struct phi_stop_matcher *m, const struct p
                                       bool include, struct phi_error *err);
 void phi_stop_matcher_deinit(struct phi_stop_matcher *m);
 
-/* Takes the next piece of text and appends to *out (NULL: nowhere) what has become certain. Returns the index
- * of the string that ended the text, which is then complete, or -1. Not `armed`: the piece may begin a match but not
- * complete one (min_tokens). Memory failures are left in out->failed and m->held.failed. */
+/* Takes the next piece of text and appends to *out (NULL: nowhere) what has become certain. Returns
+ * the index of the string that ended the text, which is then complete, or -1. Not `armed`: the
+ * piece may begin a match but not complete one (min_tokens). Memory failures are left in
+ * out->failed and m->held.failed. */
 int phi_stop_matcher_push(struct phi_stop_matcher *m, struct phi_str piece, bool armed,
                           struct phi_buf *out);
 

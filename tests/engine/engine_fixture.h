@@ -1,4 +1,5 @@
-/* engine_fixture.h: opens a golden checkpoint and runs requests on it. Shared by the tests of the engine. */
+/* engine_fixture.h: opens a golden checkpoint and runs requests on it. Shared by the tests of the
+ * engine. */
 #ifndef PHI_TESTS_ENGINE_FIXTURE_H
 #define PHI_TESTS_ENGINE_FIXTURE_H
 

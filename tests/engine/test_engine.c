@@ -1,5 +1,5 @@
-/* The engine over golden checkpoints: greedy generation equal to transformers', and the same tokens and bits
- * whatever runs beside a request and however its rows are cut. */
+/* The engine over golden checkpoints: greedy generation equal to transformers', and the same tokens
+ * and bits whatever runs beside a request and however its rows are cut. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <math.h>
@@ -13,7 +13,7 @@
 #include "formats/safetensors.h"
 
 static const char *const checkpoints[] = {
-    "phi-head64", "phi-qkln", "phi-linear", "phi-yarn",  "phi-dynamic",
+    "phi-head64", "phi-qkln", "phi-linear",    "phi-yarn",  "phi-dynamic",
     "phi3-gqa",   "phi3-swa", "phi3-longrope", "phi3-bias", "phi3-unfused",
 };
 enum { N_CHECKPOINTS = sizeof checkpoints / sizeof *checkpoints };
@@ -129,15 +129,17 @@ static void run_alone(struct phi_model *m, int vocab_size, struct answer *out)
 
 static void check_same(const struct answer *a, const struct answer *b, const char *what)
 {
-    if (a->n_tokens != b->n_tokens || memcmp(a->tokens, b->tokens, a->n_tokens * sizeof *a->tokens) != 0)
+    if (a->n_tokens != b->n_tokens ||
+        memcmp(a->tokens, b->tokens, a->n_tokens * sizeof *a->tokens) != 0)
         fail_msg("%s: other tokens", what);
     assert_int_equal(a->n_logprobs, b->n_logprobs);
     if (a->n_logprobs > 0)
-        assert_memory_equal(a->logprobs, b->logprobs, a->n_tokens * a->n_logprobs * sizeof *a->logprobs);
+        assert_memory_equal(a->logprobs, b->logprobs,
+                            a->n_tokens * a->n_logprobs * sizeof *a->logprobs);
 }
 
-/* Together, in chunks, over a pool that holds two of them, with other block sizes: every token and every
- * log-probability is the same, to the bit. */
+/* Together, in chunks, over a pool that holds two of them, with other block sizes: every token and
+ * every log-probability is the same, to the bit. */
 static void test_company(void **state)
 {
     (void)state;
@@ -146,7 +148,7 @@ static void test_company(void **state)
         int max_num_seqs, max_num_batched_tokens, block_size;
         uint64_t pool_tokens; /* 0 = enough */
     } ways[] = {
-        {"eight together", 8, 512, 32, 0},  {"chunks of 8", 8, 8, 32, 0},
+        {"eight together", 8, 512, 32, 0},         {"chunks of 8", 8, 8, 32, 0},
         {"chunks of 7, three seats", 3, 7, 16, 0}, {"preempted", 8, 64, 16, 128},
         {"one row a step", 1, 1, 48, 0},
     };
@@ -203,7 +205,8 @@ static void test_n_answers(void **state)
     o.max_num_batched_tokens = 16;
     struct phi_engine *e = create_engine(m, &o);
     int32_t ids[64];
-    for (size_t n = 15; n <= 33; n += 3) { /* around a block's end, and across the original length */
+    for (size_t n = 15; n <= 33;
+         n += 3) { /* around a block's end, and across the original length */
         for (size_t p = 0; p < n; p++)
             ids[p] = (int32_t)(p * 5 + n) % 90;
         struct phi_sampling s = greedy(12);
@@ -230,7 +233,7 @@ static void test_n_answers(void **state)
     free(one);
 }
 
-/* Without a seed each request differs, and a new engine with the same seed repeats them in order. */
+/* Without a seed each request differs, and a new engine of the same seed repeats them in order. */
 static void test_seeds(void **state)
 {
     (void)state;
@@ -314,7 +317,8 @@ static void test_logits(void **state)
     assert_int_equal(phi_engine_logits(chunked, ids, 30, keep_rows, &all, &err), PHI_ERR_CANCELLED);
     assert_int_equal(all.n_rows, 7);
     all.stop_after = all.n_rows = 0;
-    assert_int_equal(phi_engine_logits(e, ids, 128, keep_rows, &all, &err), PHI_OK); /* the whole context */
+    assert_int_equal(phi_engine_logits(e, ids, 128, keep_rows, &all, &err),
+                     PHI_OK); /* the whole context */
     assert_int_equal(phi_engine_logits(e, ids, 129, keep_rows, &all, &err), PHI_ERR_TOO_LONG);
     phi_engine_destroy(e);
     phi_engine_destroy(chunked);
@@ -512,7 +516,8 @@ static void test_timeout(void **state)
     phi_request_get_stats(r[7], &stats);
     assert_int_equal(stats.n_prompt_tokens, 1);
     assert_int_equal(stats.n_output_tokens, 120);
-    assert_true(0 < stats.queue_s && stats.queue_s < stats.first_token_s && stats.first_token_s < stats.end_s);
+    assert_true(0 < stats.queue_s && stats.queue_s < stats.first_token_s &&
+                stats.first_token_s < stats.end_s);
     for (int i = 0; i < 8; i++)
         phi_request_release(r[i]);
     phi_engine_destroy(e);
@@ -522,9 +527,11 @@ static void test_timeout(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_greedy),   cmocka_unit_test(test_company), cmocka_unit_test(test_n_answers),
-        cmocka_unit_test(test_seeds),    cmocka_unit_test(test_logits),  cmocka_unit_test(test_logprobs),
-        cmocka_unit_test(test_ends),     cmocka_unit_test(test_cancel),  cmocka_unit_test(test_timeout),
+        cmocka_unit_test(test_greedy),    cmocka_unit_test(test_company),
+        cmocka_unit_test(test_n_answers), cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_logits),    cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_ends),      cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_timeout),
     };
     return cmocka_run_group_tests_name("engine/engine", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* What a request may not ask for, what an engine may not hold, and what happens when memory or numbers
- * fail: each with the text that a user reads. */
+/* What a request may not ask for, what an engine may not hold, and what happens when memory or
+ * numbers fail: each with the text that a user reads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <math.h>
@@ -127,14 +127,15 @@ static void test_bad_prompts(void **state)
     assert_string_equal(err.text, "The prompt cannot be empty.");
     ids[1] = 256;
     assert_int_equal(phi_request_submit(e, ids, 3, &s, &r, &err), PHI_ERR_INVALID);
-    assert_string_equal(err.text, "Token id 256 is out of vocabulary (index 1 of the prompt; size 256).");
+    assert_string_equal(err.text,
+                        "Token id 256 is out of vocabulary (index 1 of the prompt; size 256).");
     ids[1] = 0;
     assert_int_equal(phi_request_submit(e, ids, 113, &s, &r, &err), PHI_ERR_TOO_LONG);
-    assert_string_equal(err.text,
-                        "This model's maximum context length is 128 tokens. However, you requested 16 "
-                        "output tokens and your prompt contains 113 input tokens, for a total of 129 "
-                        "tokens. Please reduce the length of the input prompt or the number of "
-                        "requested output tokens.");
+    assert_string_equal(
+        err.text, "This model's maximum context length is 128 tokens. However, you requested 16 "
+                  "output tokens and your prompt contains 113 input tokens, for a total of 129 "
+                  "tokens. Please reduce the length of the input prompt or the number of "
+                  "requested output tokens.");
     s.max_tokens = 0;
     assert_int_equal(phi_request_submit(e, ids, 128, &s, &r, &err), PHI_ERR_TOO_LONG);
     s = greedy(15);
@@ -167,10 +168,12 @@ static void test_memory_plan(void **state)
     } bad[] = {
         {-1, 64, 512, 32, "max_model_len must be at least 1, got -1."},
         {129, 64, 512, 32,
-         "max_model_len (129) is greater than the model's longest context (max_position_embeddings=128); "
+         "max_model_len (129) is greater than the model's longest context "
+         "(max_position_embeddings=128); "
          "give 128 or less."},
         {0, 0, 512, 32, "max_num_seqs must be between 1 and 65536, got 0."},
-        {0, 64, 63, 32, "max_num_batched_tokens (63) must be greater than or equal to max_num_seqs (64)."},
+        {0, 64, 63, 32,
+         "max_num_batched_tokens (63) must be greater than or equal to max_num_seqs (64)."},
         {0, 64, 0, 32, "max_num_batched_tokens must be between 1 and 1048576, got 0."},
         {0, 64, 512, 8, "block_size must be a multiple of 16 from 16 to 256, got 8."},
         {0, 64, 512, 24, "block_size must be a multiple of 16 from 16 to 256, got 24."},
@@ -207,7 +210,8 @@ static void test_memory_plan(void **state)
     struct phi_memory memory = {.total_bytes = 1ull << 40, .available_bytes = 1ull << 40};
     assert_int_equal(phi_memory_plan_make(m, &base, &memory, &plan, &err), PHI_OK);
     size_t fixed = plan.workspace_bytes + plan.logits_bytes + plan.sampler_bytes;
-    memory = (struct phi_memory){.total_bytes = 40 * per_block, .available_bytes = fixed + 30 * per_block};
+    memory = (struct phi_memory){.total_bytes = 40 * per_block,
+                                 .available_bytes = fixed + 30 * per_block};
     assert_int_equal(phi_memory_plan_make(m, &base, &memory, &plan, &err), PHI_OK);
     assert_int_equal(plan.n_blocks, 10);
     memory.total_bytes = 4 * per_block;
@@ -224,9 +228,11 @@ static void test_memory_plan(void **state)
 
 /* ---------------------------------------------------------------- NaN */
 
-/* A copy of phi3-gqa whose embedding of token `id` holds one NaN; the head, which is tied to it, then gives
- * that token a NaN logit in every row. Untied (phi3-swa), only prompts with the token suffer. */
-static void write_nan_checkpoint(const char *dir, const char *source, int32_t id, char *out, size_t capacity)
+/* A copy of phi3-gqa whose embedding of token `id` holds one NaN; the head, which is tied to it,
+ * then gives that token a NaN logit in every row. Untied (phi3-swa), only prompts with the token
+ * suffer. */
+static void write_nan_checkpoint(const char *dir, const char *source, int32_t id, char *out,
+                                 size_t capacity)
 {
     char path[2400], command[2600];
     struct phi_safetensors *st;
@@ -262,7 +268,8 @@ static void test_nan(void **state)
     (void)state;
     char dir[1200], command[1300];
     write_nan_checkpoint("/tmp", "phi3-swa", 50, dir, sizeof dir);
-    struct phi_model *m = open_model(dir, PHI_FLOAT32, 2), *sound = open_model(golden_dir("phi3-swa"), PHI_FLOAT32, 2);
+    struct phi_model *m = open_model(dir, PHI_FLOAT32, 2),
+                     *sound = open_model(golden_dir("phi3-swa"), PHI_FLOAT32, 2);
     struct phi_engine *e = create_engine(m, NULL), *reference = create_engine(sound, NULL);
     struct answer *a = malloc(3 * sizeof *a), *expected = malloc(sizeof *expected);
     const int32_t good[] = {1, 2, 3, 4, 5}, bad[] = {1, 2, 50, 4, 5};
@@ -370,8 +377,8 @@ static void test_failing_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_fields),  cmocka_unit_test(test_bad_prompts),
-        cmocka_unit_test(test_memory_plan), cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_bad_fields),      cmocka_unit_test(test_bad_prompts),
+        cmocka_unit_test(test_memory_plan),     cmocka_unit_test(test_nan),
         cmocka_unit_test(test_nothing_allowed), cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests_name("engine/requests", tests, NULL, NULL);

@@ -40,25 +40,84 @@ static void test_processors(void **state)
     } cases[] = {
         {"plain: the first of equals", {.repetition_penalty = 1}, 1},
         {"allowed ids", {.repetition_penalty = 1, .allowed_ids = allowed, .n_allowed = 2}, 5},
-        {"bad word completed by 1", {.repetition_penalty = 1, .bad_words = {word, lengths, 2}, .output = output, .n_output = 3}, 3},
-        {"bad word not begun", {.repetition_penalty = 1, .bad_words = {word, lengths, 2}, .output = output, .n_output = 2}, 1},
-        {"bad word longer than the output", {.repetition_penalty = 1, .bad_words = {word, lengths, 2}}, 1},
+        {"bad word completed by 1",
+         {.repetition_penalty = 1,
+          .bad_words = {word, lengths, 2},
+          .output = output,
+          .n_output = 3},
+         3},
+        {"bad word not begun",
+         {.repetition_penalty = 1,
+          .bad_words = {word, lengths, 2},
+          .output = output,
+          .n_output = 2},
+         1},
+        {"bad word longer than the output",
+         {.repetition_penalty = 1, .bad_words = {word, lengths, 2}},
+         1},
         {"single-token bad word", {.repetition_penalty = 1, .bad_words = {word + 2, one, 1}}, 3},
-        {"min_tokens", {.repetition_penalty = 1, .end_ids = ends, .n_end_ids = 2, .min_tokens = 4, .output = output, .n_output = 3}, 4},
-        {"min_tokens reached", {.repetition_penalty = 1, .end_ids = ends, .n_end_ids = 2, .min_tokens = 3, .output = output, .n_output = 3}, 1},
+        {"min_tokens",
+         {.repetition_penalty = 1,
+          .end_ids = ends,
+          .n_end_ids = 2,
+          .min_tokens = 4,
+          .output = output,
+          .n_output = 3},
+         4},
+        {"min_tokens reached",
+         {.repetition_penalty = 1,
+          .end_ids = ends,
+          .n_end_ids = 2,
+          .min_tokens = 3,
+          .output = output,
+          .n_output = 3},
+         1},
         {"bias up", {.repetition_penalty = 1, .logit_bias = up, .n_logit_bias = 1}, 2},
         {"bias down", {.repetition_penalty = 1, .logit_bias = down, .n_logit_bias = 3}, 4},
-        {"a mask beats a bias", {.repetition_penalty = 1, .logit_bias = up, .n_logit_bias = 1, .allowed_ids = allowed + 1, .n_allowed = 1}, 5},
+        {"a mask beats a bias",
+         {.repetition_penalty = 1,
+          .logit_bias = up,
+          .n_logit_bias = 1,
+          .allowed_ids = allowed + 1,
+          .n_allowed = 1},
+         5},
         /* 1 and 3: 3 / 1.3 = 2.31; 4: 2.5 / 1.3 = 1.92 */
-        {"repetition in prompt and output", {.repetition_penalty = 1.3, .prompt = prompt, .n_prompt = 3, .output = output, .n_output = 3}, 1},
+        {"repetition in prompt and output",
+         {.repetition_penalty = 1.3,
+          .prompt = prompt,
+          .n_prompt = 3,
+          .output = output,
+          .n_output = 3},
+         1},
         /* 1 and 3: 2.14; 4 stays 2.5 */
-        {"repetition in the prompt", {.repetition_penalty = 1.4, .prompt = prompt, .n_prompt = 3}, 4},
+        {"repetition in the prompt",
+         {.repetition_penalty = 1.4, .prompt = prompt, .n_prompt = 3},
+         4},
         /* 3 / 3.1 = 0.97 < 1 */
-        {"a token that was never said", {.repetition_penalty = 3.1, .prompt = prompt, .n_prompt = 3, .output = output, .n_output = 3}, 0},
-        {"frequency counts", {.repetition_penalty = 1, .frequency_penalty = -0.3, .output = output, .n_output = 3}, 4},
-        {"presence counts once", {.repetition_penalty = 1, .presence_penalty = -0.3, .output = output, .n_output = 3}, 1},
-        {"the prompt is no output", {.repetition_penalty = 1, .presence_penalty = 2, .prompt = prompt, .n_prompt = 3}, 1},
-        {"nothing left", {.repetition_penalty = 1, .allowed_ids = ends, .n_allowed = 2, .end_ids = ends, .n_end_ids = 2, .min_tokens = 1}, -1},
+        {"a token that was never said",
+         {.repetition_penalty = 3.1,
+          .prompt = prompt,
+          .n_prompt = 3,
+          .output = output,
+          .n_output = 3},
+         0},
+        {"frequency counts",
+         {.repetition_penalty = 1, .frequency_penalty = -0.3, .output = output, .n_output = 3},
+         4},
+        {"presence counts once",
+         {.repetition_penalty = 1, .presence_penalty = -0.3, .output = output, .n_output = 3},
+         1},
+        {"the prompt is no output",
+         {.repetition_penalty = 1, .presence_penalty = 2, .prompt = prompt, .n_prompt = 3},
+         1},
+        {"nothing left",
+         {.repetition_penalty = 1,
+          .allowed_ids = ends,
+          .n_allowed = 2,
+          .end_ids = ends,
+          .n_end_ids = 2,
+          .min_tokens = 1},
+         -1},
     };
     struct phi_sampler s = make(V);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -97,11 +156,11 @@ static void test_kept_tokens(void **state)
         double top_p, min_p;
         unsigned expected;
     } cases[] = {
-        {0, 1, 0, 037},     {1, 1, 0, 01},      {2, 1, 0, 015},   {3, 1, 0, 015},
-        {4, 1, 0, 037},     {6, 1, 0, 037},     {100, 1, 0, 037}, {0, 1e-9, 0, 01},
-        {0, 0.39, 0, 01},   {0, 0.41, 0, 05},   {0, 0.59, 0, 05}, {0, 0.61, 0, 015},
-        {0, 0.81, 0, 017},  {0, 0.91, 0, 037},  {0, 1, 1, 01},    {0, 1, 0.51, 01},
-        {0, 1, 0.49, 015},  {0, 1, 0.24, 037},  {2, 0.49, 0, 01}, {2, 0.51, 0, 05},
+        {0, 1, 0, 037},      {1, 1, 0, 01},     {2, 1, 0, 015},   {3, 1, 0, 015},
+        {4, 1, 0, 037},      {6, 1, 0, 037},    {100, 1, 0, 037}, {0, 1e-9, 0, 01},
+        {0, 0.39, 0, 01},    {0, 0.41, 0, 05},  {0, 0.59, 0, 05}, {0, 0.61, 0, 015},
+        {0, 0.81, 0, 017},   {0, 0.91, 0, 037}, {0, 1, 1, 01},    {0, 1, 0.51, 01},
+        {0, 1, 0.49, 015},   {0, 1, 0.24, 037}, {2, 0.49, 0, 01}, {2, 0.51, 0, 05},
         {4, 0.91, 0.4, 015}, {1, 0.5, 1, 01},
     };
     struct phi_sampler s = make(V);
@@ -115,8 +174,8 @@ static void test_kept_tokens(void **state)
         c.key = 11;
         unsigned seen = support(&s, x, c);
         if (seen != cases[i].expected)
-            fail_msg("top_k %d top_p %g min_p %g: %o instead of %o", c.top_k, c.top_p, c.min_p, seen,
-                     cases[i].expected);
+            fail_msg("top_k %d top_p %g min_p %g: %o instead of %o", c.top_k, c.top_p, c.min_p,
+                     seen, cases[i].expected);
     }
     phi_sampler_deinit(&s);
 }
@@ -133,10 +192,10 @@ static int falling(const void *a, const void *b)
     return i - j;
 }
 
-/* Where u must lie for `token` to be drawn, in double, everything sorted: [lo, hi]. False when the token
- * is not kept. */
-static bool interval_of(const float *logits, size_t n, const struct phi_sampling_state *c, int32_t token,
-                        double *lo, double *hi)
+/* Where u must lie for `token` to be drawn, in double, everything sorted: [lo, hi]. False when the
+ * token is not kept. */
+static bool interval_of(const float *logits, size_t n, const struct phi_sampling_state *c,
+                        int32_t token, double *lo, double *hi)
 {
     int32_t *order = malloc(n * sizeof *order);
     float *x = malloc(n * sizeof *x);
@@ -201,7 +260,8 @@ static void test_against_reference(void **state)
             static const double widths[] = {0.5, 4, 20, 200};
             double width = widths[trial % 4];
             for (size_t i = 0; i < n; i++) {
-                x[i] = (float)(width * phi_random_unit(phi_random_u64(99, z, n_random++)) - width / 2);
+                x[i] =
+                    (float)(width * phi_random_unit(phi_random_u64(99, z, n_random++)) - width / 2);
                 if (trial % 3 == 0)
                     x[i] = roundf(x[i] * 2) / 2; /* many equal values */
             }
@@ -217,8 +277,8 @@ static void test_against_reference(void **state)
             int32_t token = phi_sampler_sample(&s, x, &c);
             assert_true(interval_of(x, n, &c, token, &lo, &hi));
             if (u < lo - 1e-5 || u > hi + 1e-5)
-                fail_msg("n %zu trial %d: u %.9f is not in [%.9f, %.9f] of token %d", n, trial, u, lo, hi,
-                         token);
+                fail_msg("n %zu trial %d: u %.9f is not in [%.9f, %.9f] of token %d", n, trial, u,
+                         lo, hi, token);
         }
         free(x);
         phi_sampler_deinit(&s);
@@ -237,7 +297,8 @@ static void test_chi_square(void **state)
     float x[N];
     for (int i = 0; i < N; i++)
         x[i] = (float)log(p[i]);
-    for (int mode = 0; mode < 3; mode++) { /* all ids; top_k off by its size; the top_p path with p ~ 1 */
+    for (int mode = 0; mode < 3;
+         mode++) { /* all ids; top_k off by its size; the top_p path with p ~ 1 */
         int counts[N] = {0};
         for (uint64_t i = 0; i < DRAWS; i++) {
             struct phi_sampling_state c;
@@ -345,9 +406,12 @@ int main(void)
 {
     phi_fp_env_set();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_processors),   cmocka_unit_test(test_kept_tokens),
-        cmocka_unit_test(test_against_reference), cmocka_unit_test(test_chi_square),
-        cmocka_unit_test(test_draws_repeat), cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_processors),
+        cmocka_unit_test(test_kept_tokens),
+        cmocka_unit_test(test_against_reference),
+        cmocka_unit_test(test_chi_square),
+        cmocka_unit_test(test_draws_repeat),
+        cmocka_unit_test(test_logprobs),
         cmocka_unit_test(test_finite),
     };
     return cmocka_run_group_tests_name("engine/sampler", tests, NULL, NULL);

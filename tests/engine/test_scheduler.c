@@ -1,7 +1,7 @@
-/* A seeded simulation of the scheduler: random requests arrive, grow, share prompts, cross LongRoPE's limit, are
- * cancelled and end, over pools so small that preemption is constant. KV memory is imitated by one mark per
- * position, which says what would have been written there; every row computed checks the marks of all
- * positions before it. */
+/* A seeded simulation of the scheduler: random requests arrive, grow, share prompts, cross
+ * LongRoPE's limit, are cancelled and end, over pools so small that preemption is constant. KV
+ * memory is imitated by one mark per position, which says what would have been written there; every
+ * row computed checks the marks of all positions before it. */
 #include "engine/scheduler.h"
 
 #include <setjmp.h>
@@ -93,7 +93,8 @@ static void compute_entry(struct simulation *sim, const struct phi_plan_entry *e
         assert_int_equal(sim->pool.references[block], 1);
         *mark_at(sim, q, p) = mark_of(a, p, q->long_regime);
     }
-    assert_int_equal(e->samples, e->first_position + e->n_rows == q->n_tokens && q->score_end < q->n_tokens);
+    assert_int_equal(e->samples,
+                     e->first_position + e->n_rows == q->n_tokens && q->score_end < q->n_tokens);
 }
 
 static void end_sequence(struct simulation *sim, struct simulated *a)
@@ -144,7 +145,8 @@ static void make_sequences(struct simulation *sim, size_t capacity)
         a->id = i;
         q->owner = a;
         q->blocks = a->blocks;
-        bool joins = leader && leader->sequence.score_end < leader->sequence.n_prompt && random_below(3) == 0;
+        bool joins = leader && leader->sequence.score_end < leader->sequence.n_prompt &&
+                     random_below(3) == 0;
         if (joins) {
             a->prompt_id = leader->prompt_id;
             a->arrival = leader->arrival;
@@ -167,9 +169,11 @@ static void simulate(uint64_t seed, struct simulation *sim)
 {
     random_state = seed * 0x9E3779B97F4A7C15ull + 1;
     memset(sim, 0, sizeof *sim);
-    uint32_t block_size = 1 + random_below(MAX_BLOCK_SIZE), n_blocks = 2 + random_below(MAX_BLOCKS - 1);
+    uint32_t block_size = 1 + random_below(MAX_BLOCK_SIZE),
+             n_blocks = 2 + random_below(MAX_BLOCKS - 1);
     size_t capacity = block_size * n_blocks < MAX_TOKENS ? block_size * n_blocks : MAX_TOKENS;
-    struct phi_scheduler_limits limits = {.max_num_seqs = 1 + random_below(12), .block_size = block_size};
+    struct phi_scheduler_limits limits = {.max_num_seqs = 1 + random_below(12),
+                                          .block_size = block_size};
     limits.max_num_batched_tokens = limits.max_num_seqs + random_below(40);
     limits.max_logit_rows = limits.max_num_seqs + random_below(8);
     limits.original_length = random_below(2) ? random_below((uint32_t)capacity) : 0;
@@ -183,7 +187,8 @@ static void simulate(uint64_t seed, struct simulation *sim)
                 phi_scheduler_add(&sim->scheduler, &sim->all[i].sequence);
         if (random_below(20) == 0) {
             struct simulated *a = &sim->all[random_below(N_SEQUENCES)];
-            bool alive = a->sequence.state == PHI_SEQUENCE_RUNNING || a->sequence.state == PHI_SEQUENCE_WAITING;
+            bool alive = a->sequence.state == PHI_SEQUENCE_RUNNING ||
+                         a->sequence.state == PHI_SEQUENCE_WAITING;
             if (alive)
                 end_sequence(sim, a);
         }
@@ -211,8 +216,8 @@ static void test_simulation(void **state)
         n_crossed += sim->n_crossed;
         n_copied += sim->n_copied;
     }
-    printf("# 1500 traces: %zu preemptions, %zu crossings, %zu copied blocks\n", n_preempted, n_crossed,
-           n_copied);
+    printf("# 1500 traces: %zu preemptions, %zu crossings, %zu copied blocks\n", n_preempted,
+           n_crossed, n_copied);
     assert_true(n_preempted > 1000 && n_crossed > 1000 && n_copied > 100);
     free(sim);
 }
@@ -351,8 +356,10 @@ static void test_shared_prompt(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decodes_beside_chunks), cmocka_unit_test(test_crossing),
-        cmocka_unit_test(test_preemption),            cmocka_unit_test(test_shared_prompt),
+        cmocka_unit_test(test_decodes_beside_chunks),
+        cmocka_unit_test(test_crossing),
+        cmocka_unit_test(test_preemption),
+        cmocka_unit_test(test_shared_prompt),
         cmocka_unit_test(test_simulation),
     };
     return cmocka_run_group_tests_name("engine/scheduler", tests, NULL, NULL);

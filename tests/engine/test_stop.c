@@ -1,4 +1,5 @@
-/* Stop strings: known cases, and random texts cut at random places against a search of the whole text. */
+/* Stop strings: known cases, and random texts cut at random places against a search of the whole
+ * text. */
 #include "engine/stop.h"
 
 #include <setjmp.h>
@@ -48,7 +49,7 @@ static void test_cases(void **state)
         {{"stop"}, {"a st", "ay"}, "a |stay|", false, -1},
         {{"stop"}, {"a sto"}, "a |sto", false, -1},
         {{"aab"}, {"aaa", "ab"}, "a|a|", false, 0},
-        {{"b", "ab"}, {"xab"}, "x|", false, 1},  /* the longest of those that end together */
+        {{"b", "ab"}, {"xab"}, "x|", false, 1},    /* the longest of those that end together */
         {{"abc", "b"}, {"xabc"}, "xa|", false, 1}, /* the first that is complete */
         {{"abc", "bd"}, {"ab", "d"}, "|a|", false, 1},
         {{"\n\n"}, {"x\n", "y\n", "\nz"}, "x|\ny||", false, 0},
@@ -85,8 +86,8 @@ static void test_invalid(void **state)
 }
 
 /* The earliest end, then the longest: by looking at every place of the whole text. */
-static int search(const struct phi_stop_set *set, struct phi_str text, size_t armed_from, bool include,
-                  size_t *end_of_text)
+static int search(const struct phi_stop_set *set, struct phi_str text, size_t armed_from,
+                  bool include, size_t *end_of_text)
 {
     for (size_t end = armed_from + 1; end <= text.n; end++) {
         int best = -1;
@@ -113,7 +114,8 @@ static void test_random_cuts(void **state)
     for (int trial = 0; trial < 20000; trial++) {
         char stops[3][8] = {{0}}, text[64];
         const char *list[3];
-        size_t n_stops = 1 + (size_t)rand() % 3, n_text = (size_t)rand() % 40, from = (size_t)rand() % 6;
+        size_t n_stops = 1 + (size_t)rand() % 3, n_text = (size_t)rand() % 40,
+               from = (size_t)rand() % 6;
         for (size_t i = 0; i < n_stops; i++) {
             for (int j = 1 + rand() % 5; j > 0; j--)
                 stops[i][j - 1] = (char)('a' + rand() % 2);

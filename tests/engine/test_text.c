@@ -1,6 +1,6 @@
-/* Text out of the engine, with the bundled models: pieces that join to the whole, stop strings at every place, bad
- * words, ends of text and chats. What the models say is not fixed here: each test first asks, then changes
- * one parameter. */
+/* Text out of the engine, with the bundled models: pieces that join to the whole, stop strings at
+ * every place, bad words, ends of text and chats. What the models say is not fixed here: each test
+ * first asks, then changes one parameter. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -69,7 +69,8 @@ static const struct {
 } prompts[] = {
     {"phi-tiny-code", "def fibonacci(n):\n"},
     {"phi-tiny-code", "class Reader:\n    def read(self, size=-1):\n        \"\"\"Read"},
-    {"phi3-tiny-chat", "<|user|>Tom has 3 apples and buys 4 more. How many apples does he have?<|end|><|assistant|>"},
+    {"phi3-tiny-chat",
+     "<|user|>Tom has 3 apples and buys 4 more. How many apples does he have?<|end|><|assistant|>"},
 };
 enum { N_PROMPTS = sizeof prompts / sizeof *prompts };
 
@@ -87,7 +88,8 @@ static void test_pieces(void **state)
             run(o.e, o.ids, o.n_ids, &s, a);
             char *text;
             size_t n;
-            assert_int_equal(phi_detokenize(o.m, a->tokens, a->n_tokens, true, &text, &n, NULL), PHI_OK);
+            assert_int_equal(phi_detokenize(o.m, a->tokens, a->n_tokens, true, &text, &n, NULL),
+                             PHI_OK);
             assert_text(a, text, n);
             phi_mem_free(text);
         }
@@ -177,7 +179,8 @@ static void test_bad_words(void **state)
         for (size_t first = 0; first + n <= whole->n_tokens; first += 2) {
             char *text;
             size_t n_text;
-            assert_int_equal(phi_detokenize(o.m, whole->tokens + first, n, true, &text, &n_text, NULL), PHI_OK);
+            assert_int_equal(
+                phi_detokenize(o.m, whole->tokens + first, n, true, &text, &n_text, NULL), PHI_OK);
             size_t start = strspn(text, " \t\r\n\v\f");
             struct phi_text word = {text + start, n_text - start};
             int32_t *ids;
@@ -221,8 +224,8 @@ static bool is_stop_id(const struct phi_model_info *info, int32_t id)
     return false;
 }
 
-/* A chat answer ends by an id of the checkpoint: the primary end of text gives no reason, another one its
- * id; its text is not printed; min_tokens and ignore_eos go past it. */
+/* A chat answer ends by an id of the checkpoint: the primary end of text gives no reason, another
+ * one its id; its text is not printed; min_tokens and ignore_eos go past it. */
 static void test_chat_end(void **state)
 {
     (void)state;
@@ -230,14 +233,16 @@ static void test_chat_end(void **state)
     struct opened o = open_with_prompt("phi3-tiny-chat", "");
     struct phi_model_info info;
     phi_model_get_info(o.m, &info);
-    static const char messages[] =
-        "[{\"role\": \"user\", \"content\": \"Tom has 3 apples and buys 4 more. How many apples does he have?\"}]";
+    static const char messages[] = "[{\"role\": \"user\", \"content\": \"Tom has 3 apples and buys "
+                                   "4 more. How many apples does he have?\"}]";
     char *prompt;
     size_t n_prompt, n_ids;
     int32_t *ids;
     assert_int_equal(phi_render_chat(o.m, (struct phi_text){messages, sizeof messages - 1},
-                                     (struct phi_text){NULL, 0}, &prompt, &n_prompt, NULL), PHI_OK);
-    assert_int_equal(phi_tokenize(o.m, (struct phi_text){prompt, n_prompt}, false, &ids, &n_ids, NULL), PHI_OK);
+                                     (struct phi_text){NULL, 0}, &prompt, &n_prompt, NULL),
+                     PHI_OK);
+    assert_int_equal(
+        phi_tokenize(o.m, (struct phi_text){prompt, n_prompt}, false, &ids, &n_ids, NULL), PHI_OK);
     struct phi_sampling s = greedy(200);
     s.ignore_eos = false;
     run(o.e, ids, n_ids, &s, a);
@@ -247,14 +252,16 @@ static void test_chat_end(void **state)
     assert_int_equal(a->stop_token, last == info.eos_id ? -1 : last);
     char *text;
     size_t n_text;
-    assert_int_equal(phi_detokenize(o.m, a->tokens, a->n_tokens - 1, false, &text, &n_text, NULL), PHI_OK);
+    assert_int_equal(phi_detokenize(o.m, a->tokens, a->n_tokens - 1, false, &text, &n_text, NULL),
+                     PHI_OK);
     assert_text(a, text, n_text);
     phi_mem_free(text);
 
     s.skip_special_tokens = false;
     s.include_stop_str_in_output = true;
     run(o.e, ids, n_ids, &s, b);
-    assert_int_equal(phi_detokenize(o.m, a->tokens, a->n_tokens, false, &text, &n_text, NULL), PHI_OK);
+    assert_int_equal(phi_detokenize(o.m, a->tokens, a->n_tokens, false, &text, &n_text, NULL),
+                     PHI_OK);
     assert_text(b, text, n_text);
     assert_true(n_text > a->n_text);
     phi_mem_free(text);
@@ -301,11 +308,13 @@ static void test_chat_errors(void **state)
         assert_string_equal(err.text, cases[i].text);
         assert_null(text);
     }
-    assert_int_not_equal(phi_render_chat(o.m, (struct phi_text){"[", 1}, (struct phi_text){NULL, 0}, &text, &n,
-                                         &err), PHI_OK);
+    assert_int_not_equal(phi_render_chat(o.m, (struct phi_text){"[", 1}, (struct phi_text){NULL, 0},
+                                         &text, &n, &err),
+                         PHI_OK);
     close_all(&o);
     o = open_with_prompt("phi-tiny-code", "x");
-    assert_int_equal(phi_render_chat(o.m, (struct phi_text){"[]", 2}, (struct phi_text){NULL, 0}, &text, &n, &err),
+    assert_int_equal(phi_render_chat(o.m, (struct phi_text){"[]", 2}, (struct phi_text){NULL, 0},
+                                     &text, &n, &err),
                      PHI_ERR_INVALID);
     assert_non_null(strstr(err.text, "has no chat template"));
     close_all(&o);
@@ -328,9 +337,11 @@ static void test_model_options(void **state)
     o.chat_template = "{% for m in messages %}[{{ m.content }}]{% endfor %}";
     o.no_weights = true;
     assert_int_equal(phi_model_open(&o, &m, &err), PHI_OK);
-    static const char messages[] = "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"user\", \"content\": null}]";
+    static const char messages[] =
+        "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"user\", \"content\": null}]";
     assert_int_equal(phi_render_chat(m, (struct phi_text){messages, sizeof messages - 1},
-                                     (struct phi_text){NULL, 0}, &text, &n, &err), PHI_OK);
+                                     (struct phi_text){NULL, 0}, &text, &n, &err),
+                     PHI_OK);
     assert_string_equal(text, "[a][]");
     phi_mem_free(text);
     struct phi_engine_info info;
@@ -355,7 +366,8 @@ static void test_model_options(void **state)
     assert_int_equal(phi_model_open(&o, &m, &err), PHI_ERR_INVALID);
 }
 
-/* Submitting with stop strings and bad words, and reading the text, each allocation failing in turn. */
+/* Submitting with stop strings and bad words, and reading the text, each allocation failing in
+ * turn. */
 static void test_failing_allocations(void **state)
 {
     (void)state;
@@ -393,9 +405,12 @@ static void test_failing_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pieces),        cmocka_unit_test(test_stop_strings),
-        cmocka_unit_test(test_bad_words),     cmocka_unit_test(test_chat_end),
-        cmocka_unit_test(test_chat_errors),   cmocka_unit_test(test_model_options),
+        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_stop_strings),
+        cmocka_unit_test(test_bad_words),
+        cmocka_unit_test(test_chat_end),
+        cmocka_unit_test(test_chat_errors),
+        cmocka_unit_test(test_model_options),
         cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests_name("engine/text", tests, NULL, NULL);
