@@ -9,9 +9,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-void *phi_alloc(size_t n, size_t size);                /* uninitialised */
-void *phi_calloc(size_t n, size_t size);               /* zeroed */
-void *phi_realloc(void *old, size_t n, size_t size);   /* old stays valid on failure */
+void *phi_alloc(size_t n, size_t size);                    /* uninitialised */
+void *phi_calloc(size_t n, size_t size);                   /* zeroed */
+void *phi_realloc(void *old, size_t n, size_t size);       /* old stays valid on failure */
 void *phi_alloc_aligned(size_t alignment, size_t n_bytes); /* zeroed; free with phi_free */
 void phi_free(void *p);
 

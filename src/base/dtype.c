@@ -24,10 +24,10 @@ bool phi_dtype_parse(const char *name, enum phi_dtype *out)
         const char *name;
         enum phi_dtype dtype;
     } names[] = {
-        {"auto", PHI_AUTO},         {"float32", PHI_FLOAT32}, {"float", PHI_FLOAT32},
-        {"fp32", PHI_FLOAT32},      {"f32", PHI_FLOAT32},     {"bfloat16", PHI_BFLOAT16},
-        {"bf16", PHI_BFLOAT16},     {"float16", PHI_FLOAT16}, {"half", PHI_FLOAT16},
-        {"fp16", PHI_FLOAT16},      {"f16", PHI_FLOAT16},
+        {"auto", PHI_AUTO},     {"float32", PHI_FLOAT32}, {"float", PHI_FLOAT32},
+        {"fp32", PHI_FLOAT32},  {"f32", PHI_FLOAT32},     {"bfloat16", PHI_BFLOAT16},
+        {"bf16", PHI_BFLOAT16}, {"float16", PHI_FLOAT16}, {"half", PHI_FLOAT16},
+        {"fp16", PHI_FLOAT16},  {"f16", PHI_FLOAT16},
     };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(name, names[i].name) == 0) {

@@ -4,9 +4,9 @@
 
 #include "base/buf.h"
 
-/* Appends all of `path` (or of standard input when path is "-") to *out. Pipes and devices are read to
- * their end. PHI_ERR_IO when it cannot be read or is a folder, PHI_ERR_TOO_LONG when *out would exceed
- * max_bytes. */
+/* Appends all of `path` (or of standard input when path is "-") to *out. Pipes and devices are read
+ * to their end. PHI_ERR_IO when it cannot be read or is a folder, PHI_ERR_TOO_LONG when *out would
+ * exceed max_bytes. */
 enum phi_status phi_file_read(const char *path, size_t max_bytes, struct phi_buf *out,
                               struct phi_error *err);
 

@@ -11,8 +11,8 @@
 #define PHI_PRINTF(fmt, args)
 #endif
 
-/* Fills *err (may be NULL) and returns `code`, so that `return phi_fail(err, PHI_ERR_IO, ...)` reads
- * as one statement. The text is cut to fit and passed through phi_clean_line. */
+/* Fills *err (may be NULL) and returns `code`, so that `return phi_fail(err, PHI_ERR_IO, ...)`
+ * reads as one statement. The text is cut to fit and passed through phi_clean_line. */
 enum phi_status phi_fail(struct phi_error *err, enum phi_status code, const char *fmt, ...)
     PHI_PRINTF(3, 4);
 
@@ -24,9 +24,9 @@ enum phi_status phi_fail_memory(struct phi_error *err, const char *what, size_t 
 enum phi_status phi_fail_prefix(struct phi_error *err, enum phi_status code, const char *fmt, ...)
     PHI_PRINTF(3, 4);
 
-/* Makes a C string fit for one line of a terminal or a log, in place: control characters (of which a
- * hostile file name or field may be full) and bytes that are not UTF-8 become '?'. A character that was
- * cut because the text filled its `capacity` is dropped. */
+/* Makes a C string fit for one line of a terminal or a log, in place: control characters (of which
+ * a hostile file name or field may be full) and bytes that are not UTF-8 become '?'. A character
+ * that was cut because the text filled its `capacity` is dropped. */
 void phi_clean_line(char *text, size_t capacity);
 
 /* "invalid", "io", ...: a stable short name. */

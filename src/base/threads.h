@@ -1,8 +1,8 @@
 /* threads.h: the worker pool. One owner thread calls phi_pool_run; the function then runs once on
  * every thread of the pool, the caller being thread 0, and run returns when all have finished: one
- * barrier. Workers spin for a short while after each job, so that the hundreds of jobs of a decode step
- * start within a microsecond, and sleep after that, so that an idle engine costs nothing. Workers take
- * no signals. */
+ * barrier. Workers spin for a short while after each job, so that the hundreds of jobs of a decode
+ * step start within a microsecond, and sleep after that, so that an idle engine costs nothing.
+ * Workers take no signals. */
 #ifndef PHI_BASE_THREADS_H
 #define PHI_BASE_THREADS_H
 

@@ -1,7 +1,7 @@
 /* utf8.c: see utf8.h. */
 #include "base/utf8.h"
 
-/* For a lead byte: sequence length (0 = not a lead byte) and the allowed range of the second byte. */
+/* For a lead byte: sequence length (0 = not a lead byte) and the second byte's allowed range. */
 static int lead(unsigned char c, unsigned char *lo, unsigned char *hi)
 {
     *lo = 0x80;

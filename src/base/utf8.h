@@ -20,8 +20,8 @@ bool phi_utf8_valid(struct phi_str s);
 /* Offset of the first invalid or incomplete sequence; s.n when all is valid. */
 size_t phi_utf8_valid_prefix(struct phi_str s);
 
-/* Appends s with each maximal ill-formed subpart replaced by U+FFFD (as String::from_utf8_lossy of Rust
- * and Python's errors="replace" do). A trailing incomplete character is one U+FFFD. */
+/* Appends s with each maximal ill-formed subpart replaced by U+FFFD (as String::from_utf8_lossy of
+ * Rust and Python's errors="replace" do). A trailing incomplete character is one U+FFFD. */
 void phi_utf8_append_lossy(struct phi_buf *out, struct phi_str s);
 
 #endif

@@ -1,9 +1,9 @@
 /* config.h: config.json and generation_config.json of a Phi checkpoint, as one plain struct.
  *
- * Accepts model types phi, phi-msft (the renamed form with n_embd, n_layer, ... keys) and phi3, with
- * old keys (rope_theta, rope_scaling, torch_dtype, "su") and new ones (rope_parameters, dtype).
- * Anything this program does not compute is PHI_ERR_UNSUPPORTED naming the field and the value: an
- * accepted config is computed exactly. */
+ * Accepts model types phi, phi-msft (the renamed form with n_embd, n_layer, ... keys) and phi3,
+ * with old keys (rope_theta, rope_scaling, torch_dtype, "su") and new ones (rope_parameters,
+ * dtype). Anything this program does not compute is PHI_ERR_UNSUPPORTED naming the field and the
+ * value: an accepted config is computed exactly. */
 #ifndef PHI_FORMATS_CONFIG_H
 #define PHI_FORMATS_CONFIG_H
 
@@ -15,7 +15,7 @@ enum phi_arch { PHI_ARCH_PHI, PHI_ARCH_PHI3 };
 enum phi_rope_type {
     PHI_ROPE_DEFAULT,
     PHI_ROPE_LINEAR,  /* phi only */
-    PHI_ROPE_DYNAMIC, /* phi only; the default up to max_position_embeddings, where a context ends */
+    PHI_ROPE_DYNAMIC, /* phi only; as default up to max_position_embeddings, where contexts end */
     PHI_ROPE_YARN,    /* phi only */
     PHI_ROPE_LONGROPE /* phi3 only; also written "su" or "yarn" there */
 };
@@ -60,8 +60,8 @@ struct phi_config {
 
     /* Defaults for sampling from generation_config.json; `has_x` false where the file is silent. */
     struct {
-        bool has_do_sample, has_temperature, has_top_k, has_top_p, has_min_p, has_repetition_penalty,
-            has_max_new_tokens;
+        bool has_do_sample, has_temperature, has_top_k, has_top_p, has_min_p,
+            has_repetition_penalty, has_max_new_tokens;
         bool do_sample;
         double temperature, top_p, min_p, repetition_penalty;
         int top_k, max_new_tokens;

@@ -4,6 +4,7 @@
  * named rope_scaling (older files) or rope_parameters (newer files); inside wins. The one exception
  * is original_max_position_embeddings, where the top level wins. */
 #include "formats/config_rope.h"
+#include "base/size.h"
 
 #include <limits.h>
 #include <math.h>
@@ -89,12 +90,12 @@ static enum phi_status read_type(const struct rope_source *s, struct phi_config 
         out->rope_type = PHI_ROPE_YARN;
         return PHI_OK;
     }
+    const char *supported =
+        out->arch == PHI_ARCH_PHI3 ? "default, longrope" : "default, linear, dynamic, yarn";
     return phi_fail(err, PHI_ERR_UNSUPPORTED,
                     "%s: %s: \"%.*s\" is not supported for model_type %s (supported: %s)",
-                    s->dict_path, field, (int)(type.n < 64 ? type.n : 64), type.data,
-                    out->model_type,
-                    out->arch == PHI_ARCH_PHI3 ? "default, longrope"
-                                                : "default, linear, dynamic, yarn");
+                    s->dict_path, field, (int)phi_size_min(type.n, 64), type.data, out->model_type,
+                    supported);
 }
 
 static enum phi_status read_original_length(const struct rope_source *s, struct phi_config *out,

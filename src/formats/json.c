@@ -11,8 +11,9 @@
  *
  * Where an allocation fails while it parses, jansson 2.14 may report a syntax error, succeed with a
  * character missing from a string, or run into an assert of its own. So its allocations go through
- * phi_alloc, which also makes them part of the fault tests, and phi_json_parse asks afterwards whether
- * one failed. phi_alloc is malloc underneath: values made before the switch may be freed after it. */
+ * phi_alloc, which also makes them part of the fault tests, and phi_json_parse asks afterwards
+ * whether one failed. phi_alloc is malloc underneath: values made before the switch may be freed
+ * after it. */
 
 static _Thread_local bool parsing;
 static _Thread_local bool allocation_failed; /* since the parse began */

@@ -9,8 +9,8 @@
 #include <jansson.h>
 
 /* Parses `text`, which must hold one JSON value and nothing else (strict UTF-8, NUL inside strings
- * allowed, bounded depth, duplicate keys refused). `name` is the file or source, for errors, which carry line and byte.
- * The caller owns *out (json_decref). */
+ * allowed, bounded depth, duplicate keys refused). `name` is the file or source, for errors, which
+ * carry line and byte. The caller owns *out (json_decref). */
 enum phi_status phi_json_parse(struct phi_str text, const char *name, json_t **out,
                                struct phi_error *err);
 
@@ -18,9 +18,9 @@ enum phi_status phi_json_parse(struct phi_str text, const char *name, json_t **o
 enum phi_status phi_json_parse_file(const char *path, size_t max_bytes, json_t **out,
                                     struct phi_error *err);
 
-/* Field readers. `obj` is an object; `name` is the file, for errors. A missing or null field leaves *out
- * as it was (the caller puts the default there first) and is PHI_OK. A field of another type is
- * PHI_ERR_FORMAT with text "name: field: expected an integer, found a string". */
+/* Field readers. `obj` is an object; `name` is the file, for errors. A missing or null field leaves
+ * *out as it was (the caller puts the default there first) and is PHI_OK. A field of another type
+ * is PHI_ERR_FORMAT with text "name: field: expected an integer, found a string". */
 enum phi_status phi_json_get_int(const json_t *obj, const char *name, const char *field, int64_t lo,
                                  int64_t hi, int64_t *out, struct phi_error *err);
 enum phi_status phi_json_get_number(const json_t *obj, const char *name, const char *field,

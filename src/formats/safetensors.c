@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 enum { MAX_HEADER_BYTES = 100000000, MAX_INDEX_BYTES = 256 << 20, MAX_FILES = 4096 };
 
@@ -508,18 +509,25 @@ static enum phi_status fail_without_weights(const char *dir, struct phi_error *e
     return status;
 }
 
+/* Also true of a dangling link: it then fails to open, under its own name. */
+static bool is_listed(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0;
+}
+
 static enum phi_status open_folder(struct phi_safetensors *st, const char *dir,
                                    struct phi_buf *path, struct phi_error *err)
 {
     if (!phi_path_join(path, dir, "model.safetensors"))
         return phi_fail_memory(err, "a path", strlen(dir));
-    if (phi_file_exists(path->data)) {
+    if (is_listed(path->data)) {
         PHI_TRY(add_file(st, path->data, err));
         return sort_names(st, err);
     }
     if (!phi_path_join(path, dir, "model.safetensors.index.json"))
         return phi_fail_memory(err, "a path", strlen(dir));
-    if (phi_file_exists(path->data))
+    if (is_listed(path->data))
         return open_index(st, dir, path->data, err);
     return fail_without_weights(dir, err);
 }

@@ -51,8 +51,9 @@ struct phi_tensor {
 struct phi_safetensors;
 
 /* Opens all weight files of a folder: model.safetensors if it exists, else what the index names
- * (every tensor of the shards, also those that the index does not list). Errors name the file and the tensor: a Git LFS pointer, only
- * .bin files present, a missing shard, a name listed in the index but absent from its shard, ... */
+ * (every tensor of the shards, also those that the index does not list). Errors name the file and
+ * the tensor: a Git LFS pointer, only .bin files present, a missing shard, a name listed in the
+ * index but absent from its shard, ... */
 enum phi_status phi_safetensors_open_dir(const char *dir, struct phi_safetensors **out,
                                          struct phi_error *err);
 
@@ -62,7 +63,8 @@ enum phi_status phi_safetensors_open_file(const char *path, struct phi_safetenso
 void phi_safetensors_close(struct phi_safetensors *st); /* NULL is fine; unmaps */
 
 /* NULL when there is no such tensor. The pointer lives until close. Time O(log n_tensors). */
-const struct phi_tensor *phi_safetensors_find(const struct phi_safetensors *st, struct phi_str name);
+const struct phi_tensor *phi_safetensors_find(const struct phi_safetensors *st,
+                                              struct phi_str name);
 
 /* All tensors, sorted by name: 0 <= i < n_tensors. */
 size_t phi_safetensors_n_tensors(const struct phi_safetensors *st);
@@ -73,8 +75,8 @@ size_t phi_safetensors_file_bytes(const struct phi_safetensors *st); /* sum over
 enum phi_status phi_safetensors_check_bytes(const void *bytes, size_t n, struct phi_error *err);
 
 /* Writes the tensors (name, dtype, shape, n_bytes, data) in the given order. The file appears under
- * `path` only when complete; an error (full disk, duplicate name, size that does not match the shape)
- * leaves what was there before. A path that is a pipe or a device is written in place. */
+ * `path` only when complete; an error (full disk, duplicate name, size that does not match the
+ * shape) leaves what was there before. A path that is a pipe or a device is written in place. */
 enum phi_status phi_safetensors_write(const char *path, const struct phi_tensor *tensors, size_t n,
                                       struct phi_error *err);
 

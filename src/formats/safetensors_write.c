@@ -80,8 +80,8 @@ static int append_to_buf(const char *data, size_t n, void *context)
     return out->failed ? -1 : 0;
 }
 
-/* The length prefix and the JSON text, padded with spaces so that the data begins 8-byte aligned.
- */
+/* The length prefix and the JSON text, padded with spaces so that the data begins at a multiple
+ * of 8. */
 static enum phi_status build_header(const struct phi_tensor *tensors, size_t n, const char *path,
                                     struct phi_buf *out, struct phi_error *err)
 {

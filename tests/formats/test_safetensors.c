@@ -452,6 +452,15 @@ static void test_no_safetensors(void **state)
     assert_contains(err.text, "/config.json: cannot open the folder: Not a directory");
 }
 
+/* A cache of links whose targets were pruned. */
+static void test_dangling_link(void **state)
+{
+    (void)state;
+    clear_folder();
+    assert_int_equal(symlink("../blobs/gone", temp_path(&folder, "model.safetensors")), 0);
+    assert_refused(PHI_ERR_IO, "/model.safetensors: cannot open: No such file");
+}
+
 static void test_unreadable(void **state)
 {
     (void)state;
@@ -664,6 +673,7 @@ int main(void)
         cmocka_unit_test(test_bad_indexes),
         cmocka_unit_test(test_bad_shards),
         cmocka_unit_test(test_no_safetensors),
+        cmocka_unit_test(test_dangling_link),
         cmocka_unit_test(test_unreadable),
         cmocka_unit_test(test_open_out_of_memory),
         cmocka_unit_test(test_listing_out_of_memory),
