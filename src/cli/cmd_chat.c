@@ -175,6 +175,13 @@ static enum phi_status take_turn(struct chat *c, struct phi_str line, struct phi
 
 /* --------------------------------------------------------------- the conversation */
 
+static enum phi_status take_line(struct chat *c, struct phi_str line, struct phi_error *err)
+{
+    if (line.n == 0)
+        return PHI_OK;
+    return phi_str_eq_c(line, "/reset") ? reset(c, err) : take_turn(c, line, err);
+}
+
 /* Reads lines until the end of input, /exit, or Ctrl-C twice in a row. Returns the exit code. */
 static int converse(struct chat *c)
 {
@@ -182,11 +189,12 @@ static int converse(struct chat *c)
     struct cli_line_reader reader = {0};
     struct phi_error err;
     int code = CLI_OK;
+    int n_interrupts = 0; /* those that have been answered: the next one must not be missed */
     while (!c->out.error) {
         if (typing)
             fprintf(stderr, "> ");
-        enum cli_line got = cli_read_line(&reader, &err);
-        if (got == CLI_LINE_INTERRUPTED && cli_interrupts() < 2) {
+        enum cli_line got = cli_read_line(&reader, n_interrupts, &err);
+        if (got == CLI_LINE_INTERRUPTED && (n_interrupts = cli_interrupts()) < 2) {
             fprintf(stderr, "\n(Ctrl-C again or /exit leaves)\n");
             continue;
         }
@@ -195,13 +203,10 @@ static int converse(struct chat *c)
         if (got != CLI_LINE_READ || phi_str_eq_c(phi_buf_str(&reader.line), "/exit"))
             break;
         cli_interrupts_clear();
-        if (reader.line.n == 0)
-            continue;
-        bool is_reset = phi_str_eq_c(phi_buf_str(&reader.line), "/reset");
-        enum phi_status status =
-            is_reset ? reset(c, &err) : take_turn(c, phi_buf_str(&reader.line), &err);
+        enum phi_status status = take_line(c, phi_buf_str(&reader.line), &err);
         if (status != PHI_OK)
             code = cli_fail(&err);
+        n_interrupts = cli_interrupts();
     }
     if (typing)
         fprintf(stderr, "\n");

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -107,29 +108,29 @@ void cli_progress_clear(struct cli_progress *p)
 
 /* --------------------------------------------------------------- Ctrl-C */
 
-/* A signal handler can reach nothing but a global. */
-static volatile sig_atomic_t interrupts;
+/* A signal handler can reach nothing but a global; it may run on any of the program's threads. */
+static atomic_int interrupts;
 
 static void on_interrupt(int signal_number)
 {
     (void)signal_number;
-    interrupts++;
+    atomic_fetch_add(&interrupts, 1);
 }
 
 void cli_interrupt_catch(bool once)
 {
     struct sigaction action = {.sa_handler = on_interrupt};
     sigemptyset(&action.sa_mask);
-    action.sa_flags = once ? (int)SA_RESETHAND : 0;
+    action.sa_flags = once ? (int)(SA_RESETHAND | SA_RESTART) : SA_RESTART;
     sigaction(SIGINT, &action, NULL);
 }
 
 int cli_interrupts(void)
 {
-    return interrupts;
+    return atomic_load(&interrupts);
 }
 
 void cli_interrupts_clear(void)
 {
-    interrupts = 0;
+    atomic_store(&interrupts, 0);
 }

@@ -37,8 +37,8 @@ void cli_progress_init(struct cli_progress *p);
 void cli_progress_show(struct cli_progress *p, const char *stage, uint64_t done, uint64_t total);
 void cli_progress_clear(struct cli_progress *p); /* takes the bar away; it may come again */
 
-/* From the call on, Ctrl-C is counted instead of ending the program. A blocking read then fails
- * with EINTR. With `once`, a second Ctrl-C ends the program as usual. */
+/* From the call on, Ctrl-C is counted instead of ending the program. With `once`, a second Ctrl-C
+ * ends the program as usual. */
 void cli_interrupt_catch(bool once);
 int cli_interrupts(void);
 void cli_interrupts_clear(void);
