@@ -190,7 +190,7 @@ static enum phi_status check_metadata(const struct reader *r, const json_t *meta
 {
     const char *key;
     json_t *value;
-    bool ok = json_is_object(metadata);
+    bool ok = json_is_object(metadata) || json_is_null(metadata);
     json_object_foreach((json_t *)(uintptr_t)metadata, key, value) ok = ok && json_is_string(value);
     if (!ok)
         return phi_fail(err, PHI_ERR_FORMAT, "%s: __metadata__: expected an object of strings",
