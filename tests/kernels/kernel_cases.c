@@ -105,6 +105,56 @@ void kernel_cases_each(enum kernel_op op, visit_fn visit, void *context)
         row_cases(op, op == OP_SUM_EXP ? PHI_LSE_BLOCK : SIZE_MAX, visit, context);
 }
 
+/* Weights of decoding come from memory (more than a last-level cache holds), those of a prompt and
+ * the keys of attention from the cache. */
+static void timed_matmul_cases(enum kernel_op op, visit_fn visit, void *context)
+{
+    static const size_t shapes[][3] = {
+        /* rows, tokens, k */
+        {32768, 1, 2048}, {8192, 1, 8192},  {32768, 2, 2048}, {32768, 4, 2048},  {32768, 8, 2048},
+        {512, 16, 2048},  {512, 64, 2048},  {512, 512, 2048}, {256, 512, 8192},  {512, 512, 256},
+        {512, 1, 64},     {512, 4, 128},    {64, 128, 64},    {64, 128, 80},     {64, 128, 128},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        visit(&(struct kernel_case){op, shapes[i][0], shapes[i][1], shapes[i][2], 0, DATA_PLAIN, false},
+              context);
+}
+
+static void timed_weighted_sum_cases(enum kernel_op op, visit_fn visit, void *context)
+{
+    static const size_t shapes[][2] = {/* rows, d */ {1, 64},  {1, 80},  {4, 128}, {8, 64},
+                                       {64, 64}, {64, 80}, {64, 96}, {64, 128}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        visit(&(struct kernel_case){op, shapes[i][0], PHI_KEY_BLOCK, shapes[i][1], 0, DATA_PLAIN, false},
+              context);
+}
+
+void kernel_timed_cases_each(enum kernel_op op, visit_fn visit, void *context)
+{
+    if (is_matmul(op))
+        timed_matmul_cases(op, visit, context);
+    else if (is_weighted_sum(op))
+        timed_weighted_sum_cases(op, visit, context);
+    else
+        visit(&(struct kernel_case){op, 1, 1, op == OP_SOFTMAX_STEP ? PHI_KEY_BLOCK : PHI_LSE_BLOCK, 0,
+                                    DATA_PLAIN, false},
+              context);
+}
+
+struct kernel_work kernel_case_work(const struct kernel_case *c)
+{
+    double rows = (double)c->n_rows, tokens = (double)c->n_tokens, k = (double)c->k;
+    double w_bytes = c->op == OP_MATMUL_F32 || c->op == OP_WEIGHTED_SUM_F32 ? 4 : 2;
+    double x_bytes = c->op == OP_MATMUL_BF16_PAIRS ? 2 : 4;
+    if (is_matmul(c->op))
+        return (struct kernel_work){rows * k * w_bytes + tokens * k * x_bytes + rows * tokens * 4,
+                                    2 * rows * tokens * k};
+    if (is_weighted_sum(c->op))
+        return (struct kernel_work){tokens * k * w_bytes + rows * tokens * 4 + 2 * rows * k * 4,
+                                    2 * rows * tokens * k};
+    return (struct kernel_work){k * 8, 0};
+}
+
 /* ---------------------------------------------------------------- random numbers */
 
 uint64_t kernel_random(uint64_t *state)

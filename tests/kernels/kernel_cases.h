@@ -53,6 +53,18 @@ struct kernel_case {
 void kernel_cases_each(enum kernel_op op, void (*visit)(const struct kernel_case *c, void *context),
                        void *context);
 
+/* The same for the cases worth timing; too large to run on the reference. */
+void kernel_timed_cases_each(enum kernel_op op, void (*visit)(const struct kernel_case *c, void *context),
+                             void *context);
+
+/* What a case has to read or write at least once, and its multiplications and additions (0 where
+ * counting them means nothing). */
+struct kernel_work {
+    double n_bytes, n_flops;
+};
+
+struct kernel_work kernel_case_work(const struct kernel_case *c);
+
 /* A case with its inputs made and its output filled with a pattern. Inputs end at a page that cannot be
  * read; what lies between rows, and keys that no query sees, are NaN. */
 struct kernel_run;

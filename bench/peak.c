@@ -1,0 +1,109 @@
+/* peak.c: see peak.h. The only instructions of a particular processor outside src/kernels. */
+#include "peak.h"
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { ROUNDS = 300000, CHAINS = 12 }; /* more than two pipes times the cycles of an instruction */
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+__attribute__((target("avx2,fma"))) static double fma_avx2(void)
+{
+    __m256 acc[CHAINS], factor = _mm256_set1_ps(0.5f);
+#pragma GCC unroll 12
+    for (int i = 0; i < CHAINS; i++)
+        acc[i] = _mm256_set1_ps((float)i);
+    for (int round = 0; round < ROUNDS; round++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < CHAINS; i++) {
+            acc[i] = _mm256_fmadd_ps(acc[i], factor, factor);
+            __asm__ volatile("" : "+x"(acc[i]));
+        }
+    }
+    return 2.0 * 8 * CHAINS * ROUNDS;
+}
+
+__attribute__((target("avx512f"))) static double fma_avx512(void)
+{
+    __m512 acc[CHAINS], factor = _mm512_set1_ps(0.5f);
+#pragma GCC unroll 12
+    for (int i = 0; i < CHAINS; i++)
+        acc[i] = _mm512_set1_ps((float)i);
+    for (int round = 0; round < ROUNDS; round++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < CHAINS; i++) {
+            acc[i] = _mm512_fmadd_ps(acc[i], factor, factor);
+            __asm__ volatile("" : "+v"(acc[i]));
+        }
+    }
+    return 2.0 * 16 * CHAINS * ROUNDS;
+}
+
+__attribute__((target("avx512f,avx512bf16"))) static double dot_avx512_bf16(void)
+{
+    __m512 acc[CHAINS];
+    __m512bh halves = (__m512bh)_mm512_set1_epi32(0x3F003F00);
+#pragma GCC unroll 12
+    for (int i = 0; i < CHAINS; i++)
+        acc[i] = _mm512_set1_ps((float)i);
+    for (int round = 0; round < ROUNDS; round++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < CHAINS; i++) {
+            acc[i] = _mm512_dpbf16_ps(acc[i], halves, halves);
+            __asm__ volatile("" : "+v"(acc[i]));
+        }
+    }
+    return 4.0 * 16 * CHAINS * ROUNDS;
+}
+#endif
+
+static double fma_scalar(void)
+{
+    volatile float sink;
+    float acc[CHAINS] = {0};
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < CHAINS; i++)
+            acc[i] = fmaf(acc[i], 0.5f, 0.5f);
+    for (int i = 0; i < CHAINS; i++)
+        sink = acc[i];
+    (void)sink;
+    return 2.0 * CHAINS * ROUNDS;
+}
+
+double phi_peak_fma(unsigned features)
+{
+#if defined(__x86_64__)
+    if (features & PHI_CPU_AVX512)
+        return fma_avx512();
+    if (features & PHI_CPU_AVX2)
+        return fma_avx2();
+#endif
+    (void)features;
+    return fma_scalar();
+}
+
+double phi_peak_bf16_dot(unsigned features)
+{
+#if defined(__x86_64__)
+    if (features & PHI_CPU_AVX512_BF16)
+        return dot_avx512_bf16();
+#endif
+    (void)features;
+    return 0.0;
+}
+
+unsigned long long phi_peak_read(const void *p, size_t n)
+{
+    unsigned long long sum[8] = {0}, line[8];
+    for (size_t i = 0; i < n; i += sizeof line) {
+        memcpy(line, (const char *)p + i, sizeof line);
+        for (int j = 0; j < 8; j++)
+            sum[j] += line[j];
+    }
+    for (int j = 1; j < 8; j++)
+        sum[0] += sum[j];
+    return sum[0];
+}
