@@ -66,14 +66,15 @@ PHI_INLINE void rows_tile(const struct phi_matmul *a, size_t row, size_t token,
             acc[t][r] = _mm256_setzero_ps();
     }
 
-    /* The hardware's prefetchers stop at the end of a page, often a row's: name the next rows. */
+    /* The hardware's prefetchers stop at the end of a page, often a row's: name the next rows. Into the
+     * second level: the misses in flight of the first are fewer, and that alone costs a fifth. */
     const size_t ahead = TILE_ROWS * a->ld_w * form.w_bytes;
     size_t k = 0;
     for (; k + CHUNK_K <= a->k; k += CHUNK_K) {
         PHI_UNROLL
         for (size_t r = 0; r < n_rows; r++)
             for (size_t line = 0; line < CHUNK_K * form.w_bytes; line += 64)
-                _mm_prefetch(w[r] + k * form.w_bytes + ahead + line, _MM_HINT_T0);
+                _mm_prefetch(w[r] + k * form.w_bytes + ahead + line, _MM_HINT_T1);
         PHI_UNROLL
         for (size_t i = k; i < k + CHUNK_K; i += form.step_k)
             PHI_UNROLL
