@@ -93,9 +93,11 @@ def forward(model, ids):
 
 @torch.no_grad()
 def greedy(model, ids, n):
-    """(the n ids generated after ids [1, n_ids], the logits [n, vocab] they were chosen by)"""
-    out = model.generate(ids, max_new_tokens=n, do_sample=False, return_dict_in_generate=True,
-                         output_logits=True)
+    """(the n ids generated after ids [1, n_ids], the logits [n, vocab] they were chosen by)
+
+    The mask is spelled out: left alone, the library hides prompt ids that equal the padding id."""
+    out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=n,
+                         do_sample=False, return_dict_in_generate=True, output_logits=True)
     return out.sequences[0, ids.shape[1]:], torch.cat(out.logits)
 
 
