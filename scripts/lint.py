@@ -27,11 +27,12 @@ FUNCTION_GOOD, FUNCTION_MAX = 70, 120
 FILE_GOOD, FILE_MAX = 800, 1200
 
 # Pattern, why, and where it is allowed all the same.
+# (json.c hands jansson memory while a failed allocation is being reported.)
 BANNED = [
     (r"\b(strcpy|strcat|sprintf|vsprintf|gets|strtok|alloca)\s*\(", "unbounded or unsafe", ()),
     (r"\b(atoi|atol|atoll|atof)\s*\(", "cannot report an error; use strto*", ()),
     (r"\b(malloc|calloc|realloc|strdup|strndup|posix_memalign|aligned_alloc)\s*\(",
-     "the heap is reached through base/alloc.h", ("src/base/alloc.c",)),
+     "the heap is reached through base/alloc.h", ("src/base/alloc.c", "src/formats/json.c")),
     (r"#\s*if\s+0\b", "dead code", ()),
     (r"\b(TODO|FIXME|XXX)\b", "unfinished", ()),
 ]
@@ -63,7 +64,7 @@ def check_lengths(name, lines):
             errors.append(f"{name}:{number}: {len(line)} columns")
         elif len(line) > LINE_GOOD:
             notes.append(f"{name}:{number}: {len(line)} columns")
-    if len(lines) > FILE_GOOD:
+    if len(lines) > FILE_GOOD and "_tables." not in name:  # those are generated
         (errors if len(lines) > FILE_MAX else notes).append(f"{name}: {len(lines)} lines")
     start = None
     for number, line in enumerate(lines, 1):
