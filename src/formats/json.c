@@ -23,7 +23,7 @@ static void *json_alloc(size_t n_bytes)
     void *p = phi_alloc(n_bytes, 1);
     if (!p && parsing) {
         allocation_failed = true;
-        p = malloc(n_bytes); /* a second try lets jansson reach its end; the result is dropped */
+        p = phi_alloc(n_bytes, 1); /* a second try lets it reach its end; the result is dropped */
     }
     return p;
 }
