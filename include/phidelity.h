@@ -154,6 +154,8 @@ struct phi_engine_info {
     uint64_t kv_bytes, kv_tokens, kv_bytes_per_token, scratch_bytes;
     uint64_t n_nan_requests; /* requests ended because of NaN or infinite logits */
     uint64_t n_steps;
+    uint64_t n_preemptions; /* answers that gave their KV blocks back for older ones */
+    uint64_t n_crossings;   /* answers that outgrew LongRoPE's original length */
 };
 
 void phi_engine_get_info(const struct phi_engine *e, struct phi_engine_info *out);
@@ -236,7 +238,8 @@ struct phi_logprob {
     float logprob; /* natural log of the raw distribution */
 };
 
-/* One step of one answer. Pointers are valid until the next call on the same request. */
+/* What is new of one answer: the tokens of one step, or of several when the reader was slower than
+ * the engine. Pointers are valid until the next call on the same request. */
 struct phi_event {
     int index;            /* which of the n answers */
     struct phi_text text; /* the piece that became certain; may be empty */
@@ -254,7 +257,7 @@ struct phi_event {
     bool last; /* the request's last event: all n answers have ended */
 };
 
-/* Waits at most timeout_ms (< 0 = no limit) for the next event. Returns 1 with *ev filled, 0 on
+/* Waits at most timeout_ms (< 0 = no limit) for the next event. One thread at a time per request. Returns 1 with *ev filled, 0 on
  * timeout, -1 when the last event was already delivered. */
 int phi_request_next(struct phi_request *r, struct phi_event *ev, int timeout_ms);
 

@@ -287,6 +287,8 @@ void phi_engine_get_info(const struct phi_engine *e, struct phi_engine_info *out
     describe(&e->memory, out);
     out->n_steps = atomic_load(&e->n_steps);
     out->n_nan_requests = atomic_load(&e->n_nan_requests);
+    out->n_preemptions = atomic_load(&e->n_preemptions);
+    out->n_crossings = atomic_load(&e->n_crossings);
 }
 
 /* ---------------------------------------------------------------- the way in */

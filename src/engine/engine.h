@@ -40,7 +40,7 @@ struct phi_engine {
     atomic_bool cancel_step;    /* the step under way is not worth finishing */
     atomic_bool some_cancelled; /* look through the live requests */
     _Atomic(struct phi_request *) dominant; /* has most rows of the step; only compared */
-    atomic_uint_fast64_t n_steps, n_nan_requests;
+    atomic_uint_fast64_t n_steps, n_nan_requests, n_preemptions, n_crossings;
 
     /* Under the lock. */
     pthread_mutex_t lock;

@@ -205,6 +205,8 @@ void phi_engine_step(struct phi_engine *e)
     struct phi_error err;
     atomic_store(&e->dominant, NULL);
     const struct phi_plan *plan = phi_scheduler_plan(&e->scheduler);
+    atomic_fetch_add(&e->n_preemptions, plan->n_preempted);
+    atomic_fetch_add(&e->n_crossings, plan->n_crossed);
     if (plan->n_rows == 0)
         return;
     struct phi_batch batch = make_batch(e, plan);
