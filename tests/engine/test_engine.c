@@ -155,7 +155,7 @@ static void test_company(void **state)
     static const char *const dirs[] = {"phi-qkln", "phi3-longrope", "phi3-swa"};
     struct answer *alone = malloc(N_PROMPTS * sizeof *alone), *a = malloc(sizeof *a);
     for (size_t d = 0; d < 3; d++) {
-        struct phi_model *m = open_model(golden_dir(dirs[d]), PHI_BFLOAT16, 2);
+        struct phi_model *m = open_model(golden_dir(dirs[d]), PHI_BFLOAT16, 1);
         struct phi_model_info info;
         phi_model_get_info(m, &info);
         run_alone(m, info.vocab_size, alone);
