@@ -1,8 +1,8 @@
 /* threads.c: see threads.h.
  *
  * `generation` counts jobs. A worker that sees it change runs the job and then counts itself into
- * `n_done`. Sleeping workers wait on `wake`; the owner takes the lock to signal only when
- * `n_sleeping` says that somebody sleeps. */
+ * `n_done`. Sleeping workers wait on `wake`, a sleeping owner on `done`; the other side takes the
+ * lock to signal only when `n_sleeping` or `owner_sleeps` says that somebody sleeps. */
 #include "base/threads.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -17,7 +17,7 @@
 
 /* A waiting thread looks at its flag YIELD_ROUNDS times (a few microseconds; a round is one pause
  * instruction, 10 to 50 ns), then offers its processor to whoever can use it: with more threads
- * than free processors, the thread that everybody waits for would else not run. Workers do this for
+ * than free processors, the thread that everybody waits for would else not run. All do this for
  * SPIN_S and then sleep. */
 enum { YIELD_ROUNDS = 200 };
 static const double SPIN_S = 300e-6;
@@ -41,8 +41,10 @@ struct phi_pool {
     _Alignas(64) atomic_uint generation;
     _Alignas(64) atomic_int n_done;
     _Alignas(64) atomic_int n_sleeping;
+    atomic_bool owner_sleeps;
     pthread_mutex_t lock;
-    pthread_cond_t wake;
+    pthread_cond_t wake; /* workers: a job */
+    pthread_cond_t done; /* the owner: all workers have finished it */
 };
 
 static inline void relax(void)
@@ -88,7 +90,12 @@ static void *worker_main(void *arg)
         if (pool->stop)
             return NULL;
         pool->fn(pool->context, w->index, pool->n_threads);
-        atomic_fetch_add_explicit(&pool->n_done, 1, memory_order_release);
+        atomic_fetch_add(&pool->n_done, 1);
+        if (atomic_load(&pool->owner_sleeps)) {
+            pthread_mutex_lock(&pool->lock);
+            pthread_cond_signal(&pool->done);
+            pthread_mutex_unlock(&pool->lock);
+        }
     }
 }
 
@@ -143,6 +150,7 @@ enum phi_status phi_pool_create(int n_threads, void (*on_start)(void), struct ph
     pool->on_start = on_start;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
+    pthread_cond_init(&pool->done, NULL);
     pool->workers = phi_calloc((size_t)n_threads, sizeof *pool->workers);
     enum phi_status status = PHI_OK;
     if (!pool->workers)
@@ -168,6 +176,7 @@ void phi_pool_destroy(struct phi_pool *pool)
     for (int i = 1; i <= pool->n_started; i++)
         pthread_join(pool->workers[i].thread, NULL);
     pthread_cond_destroy(&pool->wake);
+    pthread_cond_destroy(&pool->done);
     pthread_mutex_destroy(&pool->lock);
     phi_free(pool->workers);
     phi_free(pool);
@@ -176,6 +185,30 @@ void phi_pool_destroy(struct phi_pool *pool)
 int phi_pool_n_threads(const struct phi_pool *pool)
 {
     return pool->n_threads;
+}
+
+/* Spins, then sleeps: on a busy machine a worker may not run for a long time, and an owner that
+ * only yields takes the processor from it again and again. Either the worker that finishes last
+ * sees `owner_sleeps`, or the owner sees it in `n_done`. */
+static void wait_for_workers(struct phi_pool *pool)
+{
+    const double deadline_s = phi_clock_s() + SPIN_S;
+    const int n_workers = pool->n_threads - 1;
+    do {
+        for (int i = 0; i < YIELD_ROUNDS; i++) {
+            if (atomic_load_explicit(&pool->n_done, memory_order_acquire) == n_workers)
+                return;
+            relax();
+        }
+        sched_yield();
+    } while (phi_clock_s() < deadline_s);
+
+    pthread_mutex_lock(&pool->lock);
+    atomic_store(&pool->owner_sleeps, true);
+    while (atomic_load(&pool->n_done) != n_workers)
+        pthread_cond_wait(&pool->done, &pool->lock);
+    atomic_store(&pool->owner_sleeps, false);
+    pthread_mutex_unlock(&pool->lock);
 }
 
 void phi_pool_run(struct phi_pool *pool, phi_pool_fn fn, void *context)
@@ -189,12 +222,7 @@ void phi_pool_run(struct phi_pool *pool, phi_pool_fn fn, void *context)
     atomic_store_explicit(&pool->n_done, 0, memory_order_relaxed);
     start_job(pool);
     fn(context, 0, pool->n_threads);
-    for (int i = 1;
-         atomic_load_explicit(&pool->n_done, memory_order_acquire) != pool->n_threads - 1; i++) {
-        relax();
-        if (i % YIELD_ROUNDS == 0)
-            sched_yield();
-    }
+    wait_for_workers(pool);
 }
 
 /* Reads up to two numbers from a one-line file of the system; returns how many there were. */
