@@ -49,12 +49,14 @@ static enum phi_status open_config(struct phi_model *m, const struct phi_model_o
     return PHI_OK;
 }
 
-static enum phi_status open_tokenizer(struct phi_model *m, const char *dir, struct phi_error *err)
+/* A checkpoint may come without a tokenizer; a folder named for its tokenizer may not. */
+static enum phi_status open_tokenizer(struct phi_model *m, const char *dir, bool required,
+                                      struct phi_error *err)
 {
     struct phi_buf path = {0};
     if (!phi_path_join(&path, dir, "tokenizer.json"))
         return phi_fail_memory(err, "a path", strlen(dir));
-    bool exists = phi_file_exists(path.data);
+    bool exists = phi_file_exists(path.data) || required;
     if (!exists)
         phi_log(PHI_LOG_WARNING,
                 "%s: no such file: prompts must be token ids, answers have no text", path.data);
@@ -115,7 +117,7 @@ static enum phi_status open_parts(struct phi_model *m, const struct phi_model_op
         return phi_fail(err, PHI_ERR_IO, "%s: not a folder with a checkpoint", o->path);
     PHI_TRY(phi_kernels_select(getenv("PHI_ISA"), &m->kernels, err));
     PHI_TRY(open_config(m, o, err));
-    PHI_TRY(open_tokenizer(m, text_dir, err));
+    PHI_TRY(open_tokenizer(m, text_dir, o->tokenizer != NULL, err));
     PHI_TRY(open_template(m, text_dir, o->chat_template, err));
     join_stop_ids(m);
     return o->no_weights ? PHI_OK : open_net(m, o, err);

@@ -361,6 +361,8 @@ static void test_model_options(void **state)
     o.path = "/no/such/folder";
     assert_int_equal(phi_model_open(&o, &m, &err), PHI_ERR_IO);
     assert_string_equal(err.text, "/no/such/folder: not a folder with a checkpoint");
+    o.path = o.tokenizer = golden_dir("phi3-gqa"); /* which has none */
+    assert_int_equal(phi_model_open(&o, &m, &err), PHI_ERR_IO);
     o.path = tokenizer;
     o.n_threads = -1;
     assert_int_equal(phi_model_open(&o, &m, &err), PHI_ERR_INVALID);
