@@ -17,6 +17,7 @@ static const struct {
     enum phi_split_pattern pattern;
     const char *words[MAX_WORDS];
 } rows[] = {
+    {PHI_SPLIT_GPT2, {"!", "\n", "/", "\n", "//", "x"}},
     {PHI_SPLIT_GPT2, {"Hello", " world"}},
     {PHI_SPLIT_GPT2, {"a", " ", " b"}},
     {PHI_SPLIT_GPT2, {"a", " \n", " b"}},
@@ -52,6 +53,7 @@ static const struct {
     {PHI_SPLIT_GPT2, {" '", "s"}},
     {PHI_SPLIT_GPT2, {"x", "'"}},
     {PHI_SPLIT_GPT2, {"\xE2\x80\xA8", "a", "\xE2\x80\x8B", "b"}},
+    {PHI_SPLIT_CL100K, {"!\n", "/\n", "//", "x"}},
     {PHI_SPLIT_CL100K, {"Hello", " world"}},
     {PHI_SPLIT_CL100K, {"a", " ", " b"}},
     {PHI_SPLIT_CL100K, {"a", " \n", " b"}},
@@ -87,6 +89,7 @@ static const struct {
     {PHI_SPLIT_CL100K, {" '", "s"}},
     {PHI_SPLIT_CL100K, {"x", "'"}},
     {PHI_SPLIT_CL100K, {"\xE2\x80\xA8" "a", "\xE2\x80\x8B" "b"}},
+    {PHI_SPLIT_O200K, {"!\n/\n//", "x"}},
     {PHI_SPLIT_O200K, {"Hello", " world"}},
     {PHI_SPLIT_O200K, {"a", " ", " b"}},
     {PHI_SPLIT_O200K, {"a", " \n", " b"}},

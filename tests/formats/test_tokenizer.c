@@ -147,6 +147,21 @@ static const struct golden small[] = {
     {"gpt2", "", ""},
     {"gpt2", "<|end|", "27 91 68 77 67 91"},
     {"gpt2", "a\r\n\r\nb \t", "64 201 198 201 198 65 220 197"},
+    {"gpt2", "hello  <|end|>", "259 276 273"},
+    {"gpt2",
+     "hellohellohellohellohellohellohellohellohellohellohellohellohellohellohellohellohellohellohel"
+     "lohello",
+     "259 259 259 259 259 259 259 259 259 259 259 259 259 259 259 259 259 259 259 259"},
+    {"gpt2", "lllllllllllllllllllllllllllllllllllllllllllllllll",
+     "257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 "
+     "257 75"},
+    {"gpt2",
+     "oellhehlohllleoheloworldlehhhelooorhellehohelloloherldlolehelehooroellhehlohllleoheloworldleh"
+     "hhelooorhellehohelloloherldlolehelehoor",
+     "78 68 257 256 71 75 78 71 257 75 68 78 256 75 78 86 262 264 75 68 71 71 256 75 78 78 262 258 "
+     "68 71 78 259 75 78 256 81 264 75 78 75 68 256 75 68 71 78 262 78 68 257 256 71 75 78 71 257 "
+     "75 68 78 256 75 78 86 262 264 75 68 71 71 256 75 78 78 262 258 68 71 78 259 75 78 256 81 264 "
+     "75 78 75 68 256 75 68 71 78 262"},
     {"cl100k", "Hello world", "268 265"},
     {"cl100k", " Hello  world", "269 276 86 262 264"},
     {"cl100k", "<|user|> \n hello<|end|>x", "274 259 273 87"},
@@ -158,6 +173,21 @@ static const struct golden small[] = {
     {"cl100k", "", ""},
     {"cl100k", "<|end|", "27 91 68 77 67 91"},
     {"cl100k", "a\r\n\r\nb \t", "64 201 198 201 198 65 220 197"},
+    {"cl100k", "hello  <|end|>", "259 273"},
+    {"cl100k",
+     "hellohellohellohellohellohellohellohellohellohellohellohellohellohellohellohellohellohellohel"
+     "lohello",
+     "259 259 259 259 259 259 259 259 259 259 259 259 259 259 259 259 259 259 259 259"},
+    {"cl100k", "lllllllllllllllllllllllllllllllllllllllllllllllll",
+     "257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 "
+     "257 75"},
+    {"cl100k",
+     "oellhehlohllleoheloworldlehhhelooorhellehohelloloherldlolehelehooroellhehlohllleoheloworldleh"
+     "hhelooorhellehohelloloherldlolehelehoor",
+     "78 68 257 256 71 75 78 71 257 75 68 78 256 75 78 86 262 264 75 68 71 71 256 75 78 78 262 258 "
+     "68 71 78 259 75 78 256 81 264 75 78 75 68 256 75 68 71 78 262 78 68 257 256 71 75 78 71 257 "
+     "75 68 78 256 75 78 86 262 264 75 68 71 71 256 75 78 78 262 258 68 71 78 259 75 78 256 81 264 "
+     "75 78 75 68 256 75 68 71 78 262"},
     {"o200k", "Hello world", "268 265"},
     {"o200k", " Hello  world", "269 276 86 262 264"},
     {"o200k", "<|user|> \n hello<|end|>x", "274 259 273 87"},
@@ -169,6 +199,21 @@ static const struct golden small[] = {
     {"o200k", "", ""},
     {"o200k", "<|end|", "27 91 68 77 67 91"},
     {"o200k", "a\r\n\r\nb \t", "64 201 198 201 198 65 220 197"},
+    {"o200k", "hello  <|end|>", "259 276 273"},
+    {"o200k",
+     "hellohellohellohellohellohellohellohellohellohellohellohellohellohellohellohellohellohellohel"
+     "lohello",
+     "259 259 259 259 259 259 259 259 259 259 259 259 259 259 259 259 259 259 259 259"},
+    {"o200k", "lllllllllllllllllllllllllllllllllllllllllllllllll",
+     "257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 257 "
+     "257 75"},
+    {"o200k",
+     "oellhehlohllleoheloworldlehhhelooorhellehohelloloherldlolehelehooroellhehlohllleoheloworldleh"
+     "hhelooorhellehohelloloherldlolehelehoor",
+     "78 68 257 256 71 75 78 71 257 75 68 78 256 75 78 86 262 264 75 68 71 71 256 75 78 78 262 258 "
+     "68 71 78 259 75 78 256 81 264 75 78 75 68 256 75 68 71 78 262 78 68 257 256 71 75 78 71 257 "
+     "75 68 78 256 75 78 86 262 264 75 68 71 71 256 75 78 78 262 258 68 71 78 259 75 78 256 81 264 "
+     "75 78 75 68 256 75 68 71 78 262"},
     {"spm", "Hello world", "1 286 282"},
     {"spm", " Hello  world", "1 272 285 272 264 278 281"},
     {"spm", "<|user|> \n hello<|end|>x", "1 289 277 288 259 268"},
@@ -180,6 +225,34 @@ static const struct golden small[] = {
     {"spm", "", "1"},
     {"spm", "<|end|", "1 259 63 127 261 113 266 127"},
     {"spm", "a\r\n\r\nb \t", "1 259 269 16 13 16 13 101 259 12"},
+    {"spm", "hello  <|end|>", "1 277 272 288"},
+    {"spm",
+     "hellohellohellohellohellohellohellohellohellohellohellohellohellohellohellohellohellohellohel"
+     "lohello",
+     "1 277 276 276 276 276 276 276 276 276 276 276 276 276 276 276 276 276 276 276 276"},
+    {"spm", "lllllllllllllllllllllllllllllllllllllllllllllllll",
+     "1 259 274 274 274 274 274 274 274 274 274 274 274 274 274 274 274 274 274 274 274 274 274 "
+     "274 274 274 262"},
+    {"spm",
+     "oellhehlohllleoheloworldlehhhelooorhellehohelloloherldlolehelehooroellhehlohllleoheloworldleh"
+     "hhelooorhellehohelloloherldlolehelehoor",
+     "1 259 263 261 274 273 260 262 263 260 274 262 261 263 273 262 263 264 278 281 262 261 260 "
+     "260 273 262 263 263 278 275 261 260 263 276 262 263 273 265 281 262 263 262 261 273 262 261 "
+     "260 263 278 263 261 274 273 260 262 263 260 274 262 261 263 273 262 263 264 278 281 262 261 "
+     "260 260 273 262 263 263 278 275 261 260 263 276 262 263 273 265 281 262 263 262 261 273 262 "
+     "261 260 263 278"},
+    {"odd", "a a a", "1 8 8 2"},
+    {"odd", "xyz", "1 0 0 0"},
+    {"odd", "x a", "1 0 9"},
+    {"odd", "ab abc ab", "11 1 9 10 1 11"},
+    {"odd", "cab ab", "1 4 11 1 11"},
+    {"odd", "ab", "11"},
+    {"odd", "\n\n", "7"},
+    {"odd", "b \n b", "1 3 7 1 3"},
+    {"odd", "f o", "12"},
+    {"odd", "a f oa", "9 12 2"},
+    {"odd", "aa  a", "9 8 9"},
+    {"odd", "ab\n", "11 7"},
 };
 
 /* Of the real vocabularies; many are reported cases of other programs. */
@@ -394,6 +467,19 @@ static void test_decode_sentence_piece(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_decodes(t, rows[i].ids, rows[i].skip_special, rows[i].text);
+    phi_tokenizer_close(t);
+}
+
+/* An added token that is normalized decodes to its normalized form, and since that is no special
+ * token's content, it is never left out. */
+static void test_decode_rewritten(void **state)
+{
+    (void)state;
+    struct phi_tokenizer *t = open_fixture("odd", (struct phi_str){"", 0});
+    assert_int_equal(phi_tokenizer_find(t, PHI_STR("f o")), 12);
+    assert_decodes(t, "12", true, PHI_STR("f o"));
+    assert_decodes(t, "2 12 2", true, PHI_STR("a f oa"));
+    assert_decodes(t, "0 11 7", true, PHI_STR("<unk>ab\n"));
     phi_tokenizer_close(t);
 }
 
@@ -826,6 +912,7 @@ int main(void)
         cmocka_unit_test(test_long_words),
         cmocka_unit_test(test_decode_byte_level),
         cmocka_unit_test(test_decode_sentence_piece),
+        cmocka_unit_test(test_decode_rewritten),
         cmocka_unit_test(test_decode_real),
         cmocka_unit_test(test_stream_pieces),
         cmocka_unit_test(test_endless_broken_run),

@@ -2,8 +2,10 @@
 """Writes the small vocabularies beside this file, which the tests and the fuzzer use.
 
 gpt2, cl100k and o200k are byte-level with the patterns of those names and the strip flags of the Phi
-models that use them; spm has byte fallback and a prepended mark. With --expect and the package
-`tokenizers` installed it also prints the library's ids for the texts in TEXTS, as test_tokenizer.c has them.
+models that use them; spm has byte fallback and a prepended mark; odd has what no Phi vocabulary has:
+unknown tokens that are not fused, a merge across the mark, single words, added tokens that are
+normalized. With --expect and the package `tokenizers` installed it also prints the library's ids as the
+rows of test_tokenizer.c.
 """
 import json
 import pathlib
@@ -19,7 +21,10 @@ O200K = (rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{SUFFIX}|[^\r\n\p{{L}}\p{{N}}]
          r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 
 TEXTS = ["Hello world", " Hello  world", "<|user|> \n hello<|end|>x", "     x", "hello\u00a0é日🦙",
-         "don't DON'T", "12345", "hello hellohello", "", "<|end|", "a\r\n\r\nb \t"]
+         "don't DON'T", "12345", "hello hellohello", "", "<|end|", "a\r\n\r\nb \t", "hello  <|end|>",
+         "hello" * 20, "l" * 49, "oellhehlohllleoheloworldlehhhelooorhellehohelloloherldlolehelehoor" * 2]
+ODD_TEXTS = ["a a a", "xyz", "x a", "ab abc ab", "cab ab", "ab", "\n\n", "b \n b", "f o", "a f oa",
+             "aa  a", "ab\n"]
 
 
 def alphabet():
@@ -90,9 +95,28 @@ def spm():
             dict(type="Strip", content=" ", start=1, stop=0)]))
 
 
+def odd():
+    mark = "\u2581"
+    m = model(["<unk>", mark, *"abcfo", "\n"], [("a", mark), (mark, "a"), ("b", "c"), ("a", "b")],
+              unk_token="<unk>")
+    n = len(m["vocab"])
+    strip = dict(lstrip=True, rstrip=True, special=False)
+    added = [token(m["vocab"]["ab"], "ab", single_word=True, special=False),
+             token(m["vocab"]["\n"], "\n", **strip), token(n, "f o", normalized=True)]
+    return {**spm(), "added_tokens": added, "post_processor": None, "model": m}
+
+
+def row(name, library, text):
+    """As in test_tokenizer.c, in lines of at most 100 columns."""
+    literal = json.dumps(text, ensure_ascii=False).replace("\u00a0", "\\u00a0")
+    ids = " ".join(map(str, library.encode(text).ids))
+    line = f'    {{"{name}", {literal}, "{ids}"}},'
+    return line if len(line) <= 100 else f'    {{"{name}", {literal},\n     "{ids}"}},'
+
+
 def main():
     fixtures = {"gpt2": byte_level(None, False, False), "cl100k": byte_level(CL100K, True, True),
-                "o200k": byte_level(O200K, False, True), "spm": spm()}
+                "o200k": byte_level(O200K, False, True), "spm": spm(), "odd": odd()}
     for name, fixture in fixtures.items():
         text = json.dumps(fixture, ensure_ascii=False, separators=(",", ":"))
         (HERE / f"{name}.json").write_text(text + "\n")
@@ -100,9 +124,8 @@ def main():
         from tokenizers import Tokenizer
         for name in fixtures:
             library = Tokenizer.from_file(str(HERE / f"{name}.json"))
-            for text in TEXTS:
-                ids = library.encode(text).ids
-                print(name, repr(text), ids, repr(library.decode(ids, skip_special_tokens=False)))
+            for text in ODD_TEXTS if name == "odd" else TEXTS:
+                print(row(name, library, text))
 
 
 if __name__ == "__main__":
