@@ -1,30 +1,151 @@
 /* avx2.c: the kernels for AVX2, FMA and F16C. A register holds the eight lanes of one row. Norms,
- * activations, softmax and conversions are in x86_lanes.h, the tiles of the matrix product in
- * x86_rows.h; here are the weighted sum and the table. */
+ * activations, softmax and conversions are in x86_lanes.h, the matrix product for few tokens is in
+ * x86_rows.h; here are the one for many tokens, the weighted sum and the table. */
+#include "kernels/x86_pack.h"
 #include "kernels/x86_rows.h"
 
 /* ---------------------------------------------------------------- matrix products */
 
-enum { TOKENS = 3 }; /* 12 sums and 3 activations leave one of sixteen registers for the weights */
+enum {
+    BLOCK_ROWS = 4,
+    BLOCK_TOKENS = 3, /* 12 sums and 3 activations leave one of sixteen registers for the weights */
+    FEW_TOKENS = 8,   /* up to here rows are read in place: widening a strip would cost more */
+};
+
+/* The eight activations at x that belong to plane `plane`. */
+typedef __m256 (*activation_fn)(const void *x, int plane);
+
+struct strip_form {
+    struct pack_form pack;
+    activation_fn activation;
+    size_t x_bytes; /* of one element */
+};
+
+PHI_INLINE __m256 activation_f32(const void *x, int plane)
+{
+    (void)plane;
+    return load8_f32(x);
+}
+
+PHI_INLINE __m256 activation_pairs(const void *x, int plane)
+{
+    __m256i pairs = _mm256_loadu_si256(x);
+    return plane == 0 ? odd_elements(pairs) : even_elements(pairs);
+}
+
+#define STRIP_F32 ((struct strip_form){{pack_f32, 1, 8, 4, BLOCK_ROWS}, activation_f32, 4})
+#define STRIP_BF16 ((struct strip_form){{pack_bf16, 1, 8, 2, BLOCK_ROWS}, activation_f32, 4})
+#define STRIP_F16 ((struct strip_form){{pack_f16, 1, 8, 2, BLOCK_ROWS}, activation_f32, 4})
+#define STRIP_PAIRS                                                                                \
+    ((struct strip_form){{pack_split_pairs, 2, 16, 2, BLOCK_ROWS}, activation_pairs, 2})
+
+PHI_INLINE void strip_step(__m256 acc[][BLOCK_ROWS], const char **w, const char *const *x,
+                           size_t x_offset, const struct strip_form form, const size_t n_tokens)
+{
+    PHI_UNROLL
+    for (int plane = 0; plane < form.pack.n_planes; plane++) {
+        __m256 xv[BLOCK_TOKENS];
+        PHI_UNROLL
+        for (size_t t = 0; t < n_tokens; t++)
+            xv[t] = form.activation(x[t] + x_offset, plane);
+        PHI_UNROLL
+        for (size_t r = 0; r < BLOCK_ROWS; r++, *w += PLANE_BYTES) {
+            __m256 wv = load8_f32(*w);
+            PHI_UNROLL
+            for (size_t t = 0; t < n_tokens; t++)
+                acc[t][r] = _mm256_fmadd_ps(wv, xv[t], acc[t][r]);
+        }
+    }
+}
+
+/* n_tokens <= BLOCK_TOKENS is a constant where this is inlined. */
+PHI_INLINE void strip_tile(const struct phi_matmul *a, size_t row, size_t token,
+                           const struct strip_form form, const size_t n_tokens)
+{
+    const char *w = (const char *)a->scratch + row / BLOCK_ROWS * block_bytes(a->k, form.pack);
+    const char *x[BLOCK_TOKENS];
+    __m256 acc[BLOCK_TOKENS][BLOCK_ROWS];
+    PHI_UNROLL
+    for (size_t t = 0; t < n_tokens; t++) {
+        x[t] = (const char *)a->x + (token + t) * a->ld_x * form.x_bytes;
+        PHI_UNROLL
+        for (size_t r = 0; r < BLOCK_ROWS; r++)
+            acc[t][r] = _mm256_setzero_ps();
+    }
+
+    size_t k = 0;
+    for (; k + form.pack.step_k <= a->k; k += form.pack.step_k)
+        strip_step(acc, &w, x, k * form.x_bytes, form, n_tokens);
+    if (k < a->k) {
+        unsigned char rest[BLOCK_TOKENS][32] = {{0}};
+        PHI_UNROLL
+        for (size_t t = 0; t < n_tokens; t++) {
+            memcpy(rest[t], x[t] + k * form.x_bytes, (a->k - k) * form.x_bytes);
+            x[t] = (const char *)rest[t];
+        }
+        strip_step(acc, &w, x, 0, form, n_tokens);
+    }
+
+    const size_t n_rows = a->n_rows - row < BLOCK_ROWS ? a->n_rows - row : BLOCK_ROWS;
+    PHI_UNROLL
+    for (size_t t = 0; t < n_tokens; t++) {
+        float sums[BLOCK_ROWS], *y = a->y + (token + t) * a->ld_y + row;
+        _mm_storeu_ps(n_rows == BLOCK_ROWS ? y : sums,
+                      reduce8x4(acc[t][0], acc[t][1], acc[t][2], acc[t][3]));
+        for (size_t r = 0; n_rows < BLOCK_ROWS && r < n_rows; r++)
+            y[r] = sums[r];
+    }
+}
+
+PHI_INLINE void strip_matmul(const struct phi_matmul *a, const struct strip_form form)
+{
+    pack_strip(a, form.pack);
+    for (size_t token = 0, n; token < a->n_tokens; token += n) {
+        n = a->n_tokens - token < BLOCK_TOKENS ? a->n_tokens - token : BLOCK_TOKENS;
+        for (size_t row = 0; row < a->n_rows; row += BLOCK_ROWS)
+            switch (n) {
+            case 1:
+                strip_tile(a, row, token, form, 1);
+                break;
+            case 2:
+                strip_tile(a, row, token, form, 2);
+                break;
+            default:
+                strip_tile(a, row, token, form, 3);
+            }
+    }
+}
 
 static void matmul_f32(const struct phi_matmul *a)
 {
-    rows_matmul(a, DOT_F32, TOKENS);
+    if (a->n_tokens <= FEW_TOKENS)
+        rows_matmul(a, DOT_F32, BLOCK_TOKENS);
+    else
+        strip_matmul(a, STRIP_F32);
 }
 
 static void matmul_bf16(const struct phi_matmul *a)
 {
-    rows_matmul(a, DOT_BF16, TOKENS);
+    if (a->n_tokens <= FEW_TOKENS)
+        rows_matmul(a, DOT_BF16, BLOCK_TOKENS);
+    else
+        strip_matmul(a, STRIP_BF16);
 }
 
 static void matmul_f16(const struct phi_matmul *a)
 {
-    rows_matmul(a, DOT_F16, TOKENS);
+    if (a->n_tokens <= FEW_TOKENS)
+        rows_matmul(a, DOT_F16, BLOCK_TOKENS);
+    else
+        strip_matmul(a, STRIP_F16);
 }
 
 static void matmul_bf16_pairs(const struct phi_matmul *a)
 {
-    rows_matmul(a, DOT_PAIRS, TOKENS);
+    if (a->n_tokens <= FEW_TOKENS)
+        rows_matmul(a, DOT_PAIRS, BLOCK_TOKENS);
+    else
+        strip_matmul(a, STRIP_PAIRS);
 }
 
 /* ---------------------------------------------------------------- weighted sum */

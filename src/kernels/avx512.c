@@ -7,31 +7,7 @@
 
 /* ---------------------------------------------------------------- matrix products */
 
-enum { FEW_TOKENS = 6 }; /* up to here rows are read in place: widening a strip would cost more */
-
-PHI_INLINE __m256i pack_f32(const void *w, int plane)
-{
-    (void)plane;
-    return _mm256_castps_si256(load8_f32(w));
-}
-
-PHI_INLINE __m256i pack_bf16(const void *w, int plane)
-{
-    (void)plane;
-    return _mm256_castps_si256(load8_bf16(w));
-}
-
-PHI_INLINE __m256i pack_f16(const void *w, int plane)
-{
-    (void)plane;
-    return _mm256_castps_si256(load8_f16(w));
-}
-
-PHI_INLINE __m256i pack_pairs(const void *w, int plane)
-{
-    __m256i pairs = _mm256_loadu_si256(w);
-    return _mm256_castps_si256(plane == 0 ? odd_elements(pairs) : even_elements(pairs));
-}
+enum { FEW_TOKENS = 8 }; /* up to here rows are read in place: widening a strip would cost more */
 
 PHI_INLINE __m512 activation_f32(const void *x, int plane)
 {
@@ -52,15 +28,16 @@ PHI_INLINE __m512 multiply(__m512 acc, __m512 w, __m512 x)
     return _mm512_fmadd_ps(w, x, acc);
 }
 
-#define STRIP_F32 ((struct strip_form){pack_f32, activation_f32, multiply, 1, 8, 4, 4})
-#define STRIP_BF16 ((struct strip_form){pack_bf16, activation_f32, multiply, 1, 8, 2, 4})
-#define STRIP_F16 ((struct strip_form){pack_f16, activation_f32, multiply, 1, 8, 2, 4})
-#define STRIP_PAIRS ((struct strip_form){pack_pairs, activation_pairs, multiply, 2, 16, 2, 2})
+#define STRIP_F32 ((struct strip_form){{pack_f32, 1, 8, 4, BLOCK_ROWS}, activation_f32, multiply, 4})
+#define STRIP_BF16 ((struct strip_form){{pack_bf16, 1, 8, 2, BLOCK_ROWS}, activation_f32, multiply, 4})
+#define STRIP_F16 ((struct strip_form){{pack_f16, 1, 8, 2, BLOCK_ROWS}, activation_f32, multiply, 4})
+#define STRIP_PAIRS                                                                                \
+    ((struct strip_form){{pack_split_pairs, 2, 16, 2, BLOCK_ROWS}, activation_pairs, multiply, 2})
 
 void phi_avx512_matmul_f32(const struct phi_matmul *a)
 {
     if (a->n_tokens <= FEW_TOKENS)
-        rows_matmul(a, DOT_F32, FEW_TOKENS);
+        rows_matmul(a, DOT_F32, TILE_TOKENS);
     else
         strip_matmul(a, STRIP_F32);
 }
@@ -68,7 +45,7 @@ void phi_avx512_matmul_f32(const struct phi_matmul *a)
 void phi_avx512_matmul_bf16(const struct phi_matmul *a)
 {
     if (a->n_tokens <= FEW_TOKENS)
-        rows_matmul(a, DOT_BF16, FEW_TOKENS);
+        rows_matmul(a, DOT_BF16, TILE_TOKENS);
     else
         strip_matmul(a, STRIP_BF16);
 }
@@ -76,7 +53,7 @@ void phi_avx512_matmul_bf16(const struct phi_matmul *a)
 void phi_avx512_matmul_f16(const struct phi_matmul *a)
 {
     if (a->n_tokens <= FEW_TOKENS)
-        rows_matmul(a, DOT_F16, FEW_TOKENS);
+        rows_matmul(a, DOT_F16, TILE_TOKENS);
     else
         strip_matmul(a, STRIP_F16);
 }
@@ -84,7 +61,7 @@ void phi_avx512_matmul_f16(const struct phi_matmul *a)
 static void matmul_bf16_pairs(const struct phi_matmul *a)
 {
     if (a->n_tokens <= FEW_TOKENS)
-        rows_matmul(a, DOT_PAIRS, FEW_TOKENS);
+        rows_matmul(a, DOT_PAIRS, TILE_TOKENS);
     else
         strip_matmul(a, STRIP_PAIRS);
 }

@@ -5,7 +5,7 @@
 #include "kernels/x86_rows.h"
 #include "kernels/x86_strip.h"
 
-enum { FEW_TOKENS = 6 }; /* as in avx512.c */
+enum { FEW_TOKENS = 8 }; /* as in avx512.c */
 
 PHI_INLINE __m256 step_dot_pairs(__m256 acc, const void *w, const void *x)
 {
@@ -31,12 +31,13 @@ PHI_INLINE __m512 multiply_pairs(__m512 acc, __m512 w, __m512 x)
 
 #define DOT_WHOLE_PAIRS ((struct dot_form){step_dot_pairs, 16, 2, 2})
 #define STRIP_WHOLE_PAIRS                                                                          \
-    ((struct strip_form){pack_whole_pairs, activation_whole_pairs, multiply_pairs, 1, 16, 2, 2})
+    ((struct strip_form){                                                                          \
+        {pack_whole_pairs, 1, 16, 2, BLOCK_ROWS}, activation_whole_pairs, multiply_pairs, 2})
 
 static void matmul_bf16_pairs(const struct phi_matmul *a)
 {
     if (a->n_tokens <= FEW_TOKENS)
-        rows_matmul(a, DOT_WHOLE_PAIRS, FEW_TOKENS);
+        rows_matmul(a, DOT_WHOLE_PAIRS, TILE_TOKENS);
     else
         strip_matmul(a, STRIP_WHOLE_PAIRS);
 }

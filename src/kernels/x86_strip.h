@@ -1,68 +1,23 @@
-/* x86_strip.h: the matrix product for many tokens with AVX-512. The strip of up to sixteen weight rows
- * is widened and interleaved into a->scratch once; then tiles of eight rows by up to six tokens run
- * over it. A 512-bit register holds the lanes of two rows, and eight activations stand in both halves.
- *
- * The strip is made of blocks of eight rows, rows beyond n_rows being zero; in a block, one step of all
- * eight rows lies together, so that a tile reads a single stream:
- *     [block][step of k][plane][row in block][32 bytes]
- * A plane is 32 bytes of a row: eight float32, or eight pairs of bfloat16. Where pairs are split into float32,
- * a step has two planes: the odd elements, then the even ones. */
+/* x86_strip.h: the matrix product for many tokens, second half, with AVX-512: tiles of eight rows by up
+ * to six tokens over the packed strip. A register holds the lanes of two rows, and eight activations
+ * stand in both its halves. */
 #ifndef PHI_KERNELS_X86_STRIP_H
 #define PHI_KERNELS_X86_STRIP_H
 
-#include "kernels/x86_lanes.h"
+#include "kernels/x86_pack.h"
 
-enum { BLOCK_ROWS = 8, BLOCK_REGISTERS = 4, BLOCK_TOKENS = 6, PLANE_BYTES = 32 };
+enum { BLOCK_ROWS = 8, BLOCK_REGISTERS = 4, BLOCK_TOKENS = 6 };
 
-/* Plane `plane` of the weights at w. */
-typedef __m256i (*pack_fn)(const void *w, int plane);
-/* The activations that belong to it, in both halves. */
+/* The activations at x that belong to plane `plane`, in both halves. */
 typedef __m512 (*activation_fn)(const void *x, int plane);
 typedef __m512 (*multiply_fn)(__m512 acc, __m512 w, __m512 x);
 
 struct strip_form {
-    pack_fn pack;
+    struct pack_form pack;
     activation_fn activation;
     multiply_fn multiply;
-    int n_planes;
-    size_t step_k, w_bytes, x_bytes; /* of one element */
+    size_t x_bytes; /* of one element */
 };
-
-PHI_INLINE void pack_row(char *to, const char *w, size_t k, const struct strip_form form)
-{
-    const size_t stride = BLOCK_ROWS * PLANE_BYTES;
-    size_t i = 0;
-    for (; i + form.step_k <= k; i += form.step_k)
-        PHI_UNROLL
-        for (int plane = 0; plane < form.n_planes; plane++, to += stride)
-            _mm256_store_si256((void *)to, form.pack(w + i * form.w_bytes, plane));
-    if (i < k) {
-        unsigned char rest[32] = {0};
-        memcpy(rest, w + i * form.w_bytes, (k - i) * form.w_bytes);
-        for (int plane = 0; plane < form.n_planes; plane++, to += stride)
-            _mm256_store_si256((void *)to, form.pack(rest, plane));
-    }
-}
-
-/* The bytes of one packed block. */
-PHI_INLINE size_t block_bytes(size_t k, const struct strip_form form)
-{
-    size_t n_steps = (k + form.step_k - 1) / form.step_k;
-    return n_steps * (size_t)form.n_planes * BLOCK_ROWS * PLANE_BYTES;
-}
-
-PHI_INLINE void pack_strip(const struct phi_matmul *a, const struct strip_form form)
-{
-    for (size_t row = 0; row < (a->n_rows + BLOCK_ROWS - 1) / BLOCK_ROWS * BLOCK_ROWS; row++) {
-        char *to = (char *)a->scratch + row / BLOCK_ROWS * block_bytes(a->k, form) +
-                   row % BLOCK_ROWS * PLANE_BYTES;
-        if (row < a->n_rows)
-            pack_row(to, (const char *)a->w + row * a->ld_w * form.w_bytes, a->k, form);
-        else
-            for (size_t i = 0; i < block_bytes(a->k, form); i += BLOCK_ROWS * PLANE_BYTES)
-                _mm256_store_si256((void *)(to + i), _mm256_setzero_si256());
-    }
-}
 
 /* The lanes' first two additions for the eight rows of one token. Of row i < 4 the quarter i of the
  * result holds c[0], c[1], and then those of row i + 4. */
@@ -90,7 +45,7 @@ PHI_INLINE void strip_step(__m512 acc[][BLOCK_REGISTERS], const char **w, const 
                            size_t x_offset, const struct strip_form form, const size_t n_tokens)
 {
     PHI_UNROLL
-    for (int plane = 0; plane < form.n_planes; plane++) {
+    for (int plane = 0; plane < form.pack.n_planes; plane++) {
         __m512 xv[BLOCK_TOKENS];
         PHI_UNROLL
         for (size_t t = 0; t < n_tokens; t++)
@@ -109,7 +64,7 @@ PHI_INLINE void strip_step(__m512 acc[][BLOCK_REGISTERS], const char **w, const 
 PHI_INLINE void strip_tile(const struct phi_matmul *a, size_t row, size_t token,
                            const struct strip_form form, const size_t n_tokens)
 {
-    const char *w = (const char *)a->scratch + row / BLOCK_ROWS * block_bytes(a->k, form);
+    const char *w = (const char *)a->scratch + row / BLOCK_ROWS * block_bytes(a->k, form.pack);
     const char *x[BLOCK_TOKENS];
     __m512 acc[BLOCK_TOKENS][BLOCK_REGISTERS];
     PHI_UNROLL
@@ -121,7 +76,7 @@ PHI_INLINE void strip_tile(const struct phi_matmul *a, size_t row, size_t token,
     }
 
     size_t k = 0;
-    for (; k + form.step_k <= a->k; k += form.step_k)
+    for (; k + form.pack.step_k <= a->k; k += form.pack.step_k)
         strip_step(acc, &w, x, k * form.x_bytes, form, n_tokens);
     if (k < a->k) {
         unsigned char rest[BLOCK_TOKENS][32] = {{0}};
@@ -148,8 +103,7 @@ PHI_INLINE void strip_tile(const struct phi_matmul *a, size_t row, size_t token,
 
 PHI_INLINE void strip_matmul(const struct phi_matmul *a, const struct strip_form form)
 {
-    assert(a->n_rows <= PHI_STRIP_ROWS);
-    pack_strip(a, form);
+    pack_strip(a, form.pack);
     for (size_t token = 0, n; token < a->n_tokens; token += n) {
         n = a->n_tokens - token < BLOCK_TOKENS ? a->n_tokens - token : BLOCK_TOKENS;
         for (size_t row = 0; row < a->n_rows; row += BLOCK_ROWS)
