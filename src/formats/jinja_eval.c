@@ -17,11 +17,35 @@ enum phi_status phi_jinja_enter(struct phi_jinja_run *r)
 enum phi_status phi_jinja_scope_make(struct phi_jinja_run *r, struct phi_jinja_scope *parent,
                                      struct phi_jinja_scope **out)
 {
-    *out = phi_arena_alloc(&r->arena, 1, sizeof **out);
+    *out = r->free_scopes;
+    if (*out)
+        r->free_scopes = (*out)->parent;
+    else
+        *out = phi_arena_alloc(&r->arena, 1, sizeof **out);
     if (!*out)
         return phi_jinja_no_memory(r);
-    (*out)->parent = parent;
+    **out = (struct phi_jinja_scope){.parent = parent};
     return PHI_OK;
+}
+
+void phi_jinja_scope_release(struct phi_jinja_run *r, struct phi_jinja_scope *scope)
+{
+    if (scope->captured)
+        return;
+    while (scope->bindings) {
+        struct phi_jinja_binding *b = scope->bindings;
+        scope->bindings = b->next;
+        b->next = r->free_bindings;
+        r->free_bindings = b;
+    }
+    scope->parent = r->free_scopes;
+    r->free_scopes = scope;
+}
+
+void phi_jinja_scope_capture(struct phi_jinja_scope *scope)
+{
+    for (; scope && !scope->captured; scope = scope->parent)
+        scope->captured = true;
 }
 
 enum phi_status phi_jinja_assign(struct phi_jinja_run *r, struct phi_jinja_scope *scope,
@@ -33,7 +57,11 @@ enum phi_status phi_jinja_assign(struct phi_jinja_run *r, struct phi_jinja_scope
             return PHI_OK;
         }
     }
-    struct phi_jinja_binding *b = phi_arena_alloc(&r->arena, 1, sizeof *b);
+    struct phi_jinja_binding *b = r->free_bindings;
+    if (b)
+        r->free_bindings = b->next;
+    else
+        b = phi_arena_alloc(&r->arena, 1, sizeof *b);
     if (!b)
         return phi_jinja_no_memory(r);
     *b = (struct phi_jinja_binding){name, value, scope->bindings};
@@ -94,10 +122,9 @@ static enum phi_status undefined_member(struct phi_jinja_run *r, struct phi_jinj
                                     phi_jinja_type_name(object), what, JINJA_SHOWN(shown));
 }
 
-static enum phi_status range_attr(const struct phi_jinja_range *range, struct phi_str name,
-                                  struct phi_jinja_value *out, bool *found)
+static bool range_attr(const struct phi_jinja_range *range, struct phi_str name,
+                       struct phi_jinja_value *out)
 {
-    *found = true;
     if (phi_str_eq_c(name, "start"))
         *out = phi_jinja_int(range->start);
     else if (phi_str_eq_c(name, "stop"))
@@ -105,8 +132,22 @@ static enum phi_status range_attr(const struct phi_jinja_range *range, struct ph
     else if (phi_str_eq_c(name, "step"))
         *out = phi_jinja_int(range->step);
     else
-        *found = false;
-    return PHI_OK;
+        return false;
+    return true;
+}
+
+static bool number_attr(struct phi_jinja_value v, struct phi_str name, struct phi_jinja_value *out)
+{
+    bool is_float = v.type == JINJA_FLOAT;
+    if (phi_str_eq_c(name, "real") || (!is_float && phi_str_eq_c(name, "numerator")))
+        *out = v.type == JINJA_BOOL ? phi_jinja_int(v.b) : v;
+    else if (phi_str_eq_c(name, "imag"))
+        *out = is_float ? phi_jinja_float(0.0) : phi_jinja_int(0);
+    else if (!is_float && phi_str_eq_c(name, "denominator"))
+        *out = phi_jinja_int(1);
+    else
+        return false;
+    return true;
 }
 
 /* getattr(object, name): what belongs to the object's type, and the contents of namespaces. */
@@ -126,7 +167,9 @@ enum phi_status phi_jinja_own_attr(struct phi_jinja_run *r, struct phi_jinja_val
     if (object.type == JINJA_LOOP)
         PHI_TRY(phi_jinja_loop_attr(r, object.loop, name, out, found));
     if (object.type == JINJA_RANGE)
-        PHI_TRY(range_attr(object.range, name, out, found));
+        *found = range_attr(object.range, name, out);
+    if (object.type == JINJA_BOOL || object.type == JINJA_INT || object.type == JINJA_FLOAT)
+        *found = number_attr(object, name, out);
     if (object.type == JINJA_CYCLER && phi_str_eq_c(name, "current")) {
         *out = object.cycler->items->items[object.cycler->next];
         *found = true;
@@ -308,6 +351,26 @@ static enum phi_status slice_str(struct phi_jinja_run *r, struct phi_str s, int6
     return phi_jinja_return_text(r, PHI_OK, &b, false, out);
 }
 
+static enum phi_status slice_range(struct phi_jinja_run *r, const struct phi_jinja_range *from,
+                                   int64_t start, int64_t stop, int64_t step,
+                                   struct phi_jinja_value *out)
+{
+    struct phi_jinja_range *range = phi_arena_alloc(&r->arena, 1, sizeof *range);
+    if (!range)
+        return phi_jinja_no_memory(r);
+    int64_t distance = step > 0 ? stop - start : start - stop;
+    uint64_t stride = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
+    range->n = distance > 0 ? (int64_t)(((uint64_t)distance - 1) / stride + 1) : 0;
+    if (__builtin_mul_overflow(from->step, step, &range->step) ||
+        __builtin_mul_overflow(from->step, start, &range->start) ||
+        __builtin_add_overflow(from->start, range->start, &range->start) ||
+        __builtin_mul_overflow(from->step, stop, &range->stop) ||
+        __builtin_add_overflow(from->start, range->stop, &range->stop))
+        return phi_jinja_error(r, "an integer beyond 64 bits");
+    *out = (struct phi_jinja_value){.type = JINJA_RANGE, .range = range};
+    return PHI_OK;
+}
+
 enum phi_status phi_jinja_slice(struct phi_jinja_run *r, struct phi_jinja_value object,
                                 const struct phi_jinja_value bounds[3], struct phi_jinja_value *out)
 {
@@ -331,7 +394,9 @@ enum phi_status phi_jinja_slice(struct phi_jinja_run *r, struct phi_jinja_value 
         out->markup = object.markup;
         return PHI_OK;
     }
-    PHI_TRY(phi_jinja_list_make(r, object.type == JINJA_TUPLE ? JINJA_TUPLE : JINJA_LIST, 0, out));
+    if (object.type == JINJA_RANGE)
+        return slice_range(r, object.range, start, stop, step, out);
+    PHI_TRY(phi_jinja_list_make(r, object.type, 0, out));
     for (int64_t i = start; step > 0 ? i < stop : i > stop;) {
         struct phi_jinja_value item;
         bool found;

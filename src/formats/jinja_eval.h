@@ -15,8 +15,9 @@ struct phi_jinja_binding {
 /* Variables set in one place: the template, a turn of a loop, a macro, a block. Reading goes
  * outward through `parent`; setting stays in the scope. */
 struct phi_jinja_scope {
-    struct phi_jinja_scope *parent;
+    struct phi_jinja_scope *parent; /* in the free list: the next one */
     struct phi_jinja_binding *bindings;
+    bool captured; /* a macro or loop that may outlive it refers to it */
 };
 
 struct phi_jinja_macro {
@@ -80,6 +81,10 @@ enum phi_status phi_jinja_negate(struct phi_jinja_run *r, struct phi_jinja_value
 /* Variables. */
 enum phi_status phi_jinja_scope_make(struct phi_jinja_run *r, struct phi_jinja_scope *parent,
                                      struct phi_jinja_scope **out);
+/* Takes the memory back for the next scope, unless captured: a loop of a million turns needs one.
+ */
+void phi_jinja_scope_release(struct phi_jinja_run *r, struct phi_jinja_scope *scope);
+void phi_jinja_scope_capture(struct phi_jinja_scope *scope);
 enum phi_status phi_jinja_assign(struct phi_jinja_run *r, struct phi_jinja_scope *scope,
                                  struct phi_str name, struct phi_jinja_value value);
 

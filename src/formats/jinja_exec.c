@@ -14,12 +14,7 @@ static enum phi_status exec_body(struct phi_jinja_run *r, const struct phi_jinja
 
 static enum phi_status check_output(struct phi_jinja_run *r)
 {
-    if (!r->out->failed)
-        return PHI_OK;
-    if (r->out->n >= JINJA_MAX_OUTPUT_BYTES / 2)
-        return phi_jinja_fail(r, PHI_ERR_TOO_LONG, "the text grows beyond %d MB",
-                              JINJA_MAX_OUTPUT_BYTES / (1024 * 1024));
-    return phi_jinja_no_memory(r);
+    return r->out->failed ? phi_jinja_text_too_long(r) : PHI_OK;
 }
 
 static enum phi_status print(struct phi_jinja_run *r, struct phi_jinja_value v)
@@ -116,6 +111,7 @@ static enum phi_status exec_set_block(struct phi_jinja_run *r, const struct phi_
         return PHI_OK;
     if (node->b)
         PHI_TRY(filter_block(r, node->b, inner, &text));
+    phi_jinja_scope_release(r, inner);
     r->line = node->line;
     return assign(r, node->a, scope, text);
 }
@@ -130,6 +126,7 @@ static enum phi_status exec_filter_block(struct phi_jinja_run *r, const struct p
     if (*flow != FLOW_NEXT)
         return PHI_OK;
     PHI_TRY(filter_block(r, node->a, inner, &text));
+    phi_jinja_scope_release(r, inner);
     return print(r, text);
 }
 
@@ -143,7 +140,9 @@ static enum phi_status exec_with(struct phi_jinja_run *r, const struct phi_jinja
         PHI_TRY(phi_jinja_eval(r, set->b, scope, &value));
         PHI_TRY(assign(r, set->a, inner, value));
     }
-    return exec_body(r, node->items, inner, flow);
+    PHI_TRY(exec_body(r, node->items, inner, flow));
+    phi_jinja_scope_release(r, inner);
+    return PHI_OK;
 }
 
 /* ---- loops ---- */
@@ -162,6 +161,7 @@ static enum phi_status take_item(struct phi_jinja_run *r, struct phi_jinja_loop 
         PHI_TRY(phi_jinja_scope_make(r, loop->scope, &scope));
         PHI_TRY(assign(r, node->a, scope, *out));
         PHI_TRY(phi_jinja_eval(r, node->c, scope, &test));
+        phi_jinja_scope_release(r, scope);
         if (phi_jinja_truth(test))
             break;
     }
@@ -243,6 +243,8 @@ static enum phi_status exec_for(struct phi_jinja_run *r, const struct phi_jinja_
                                     .current = missing,
                                     .after = missing,
                                     .last_changed = missing};
+    if (node->recursive || node->c) /* evaluated in this scope for as long as somebody has `loop` */
+        phi_jinja_scope_capture(scope);
     PHI_TRY(phi_jinja_iter_init(r, over, &loop->iter));
     for (;;) {
         struct phi_jinja_scope *turn;
@@ -257,6 +259,7 @@ static enum phi_status exec_for(struct phi_jinja_run *r, const struct phi_jinja_
         PHI_TRY(phi_jinja_assign(r, turn, r->special->loop,
                                  (struct phi_jinja_value){.type = JINJA_LOOP, .loop = loop}));
         PHI_TRY(exec_body(r, node->items, turn, &inner));
+        phi_jinja_scope_release(r, turn);
         if (inner == FLOW_BREAK)
             break;
         completed |= inner == FLOW_NEXT;
@@ -441,6 +444,7 @@ enum phi_status phi_jinja_call_macro(struct phi_jinja_run *r, const struct phi_j
     PHI_TRY(bind_params(r, macro->node, scope, args, &n_taken));
     PHI_TRY(bind_rest(r, macro->node, scope, args, n_taken));
     PHI_TRY(capture(r, macro->node->items, scope, &flow, out));
+    phi_jinja_scope_release(r, scope);
     phi_jinja_leave(r);
     return PHI_OK;
 }
@@ -451,6 +455,7 @@ static enum phi_status make_macro(struct phi_jinja_run *r, const struct phi_jinj
     struct phi_jinja_macro *macro = phi_arena_alloc(&r->arena, 1, sizeof *macro);
     if (!macro)
         return phi_jinja_no_memory(r);
+    phi_jinja_scope_capture(scope);
     *macro = (struct phi_jinja_macro){node, scope};
     *out = (struct phi_jinja_value){.type = JINJA_MACRO, .macro = macro};
     return PHI_OK;

@@ -26,6 +26,12 @@ enum phi_status phi_jinja_no_memory(struct phi_jinja_run *r)
     return phi_jinja_fail(r, PHI_ERR_MEMORY, "out of memory");
 }
 
+enum phi_status phi_jinja_text_too_long(struct phi_jinja_run *r)
+{
+    return phi_jinja_fail(r, PHI_ERR_MEMORY, "no memory for the text (it may have %d MB)",
+                          JINJA_MAX_OUTPUT_BYTES / (1024 * 1024));
+}
+
 enum phi_status phi_jinja_charge(struct phi_jinja_run *r, size_t n)
 {
     if (n >= (size_t)r->steps_left) {
@@ -41,11 +47,8 @@ enum phi_status phi_jinja_str_from_buf(struct phi_jinja_run *r, struct phi_buf *
                                        struct phi_jinja_value *out)
 {
     if (b->failed) {
-        bool too_long = b->limit && b->n >= b->limit / 2;
         phi_buf_clear(b);
-        return too_long ? phi_jinja_fail(r, PHI_ERR_TOO_LONG, "the text grows beyond %d MB",
-                                         JINJA_MAX_OUTPUT_BYTES / (1024 * 1024))
-                        : phi_jinja_no_memory(r);
+        return phi_jinja_text_too_long(r);
     }
     struct phi_str s = phi_arena_dup(&r->arena, phi_buf_str(b));
     phi_buf_clear(b);

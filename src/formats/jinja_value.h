@@ -142,6 +142,8 @@ struct phi_jinja_run {
     const struct phi_jinja_dict *variables; /* given by the caller: messages, tools, ... */
     struct phi_jinja_value block_text;      /* what the filters of a block are applied to */
     const struct phi_jinja_names *special;
+    struct phi_jinja_scope *free_scopes;
+    struct phi_jinja_binding *free_bindings;
 };
 
 /* Failure with "name:line: " in front. */
@@ -152,6 +154,8 @@ enum phi_status phi_jinja_fail(struct phi_jinja_run *r, enum phi_status code, co
 #define phi_jinja_error(r, ...) phi_jinja_fail((r), PHI_ERR_INVALID, __VA_ARGS__)
 
 enum phi_status phi_jinja_no_memory(struct phi_jinja_run *r);
+/* A text buffer failed: at its limit, or for want of memory. */
+enum phi_status phi_jinja_text_too_long(struct phi_jinja_run *r);
 
 /* Takes n steps from the budget. */
 enum phi_status phi_jinja_charge(struct phi_jinja_run *r, size_t n);
