@@ -24,6 +24,8 @@ enum phi_status phi_jinja_open(struct phi_str source, const char *name, struct p
         status = phi_jinja_parse(t, &tokens, err);
     if (status == PHI_OK)
         status = phi_jinja_check(t->body, t->name, err);
+    if (status == PHI_OK)
+        status = phi_jinja_resolve(t, err);
     if (status != PHI_OK) {
         phi_jinja_close(t);
         return status;
@@ -65,7 +67,7 @@ enum phi_status phi_jinja_render(const struct phi_jinja *t, struct phi_jinja_run
     if (!r->variables)
         r->variables = &none;
     r->out = &text;
-    enum phi_status status = phi_jinja_exec_template(r, t->body);
+    enum phi_status status = phi_jinja_exec_template(r, t);
     if (status == PHI_OK) {
         phi_buf_append_str(out, phi_buf_str(&text));
         if (out->failed)

@@ -57,6 +57,14 @@ struct phi_jinja_special_names {
     bool caller, kwargs, varargs;
 };
 
+/* A variable that is undefined when its scope begins, whatever the caller gave (jinja_symbols.c).
+ */
+struct phi_jinja_unset {
+    struct phi_str name;
+    struct phi_jinja_undefined undefined;
+    struct phi_jinja_unset *next;
+};
+
 struct phi_jinja_node {
     enum phi_jinja_node_kind kind;
     enum phi_jinja_token_kind op;
@@ -69,13 +77,16 @@ struct phi_jinja_node {
     const struct phi_jinja_node *a, *b, *c;
     const struct phi_jinja_node *items, *more; /* first of a list linked by `next` */
     const struct phi_jinja_node *next;
+    struct phi_jinja_unset *unset, *unset_else; /* of the scope that it opens */
 };
 
 struct phi_jinja {
     struct phi_arena arena;
     const char *name; /* for errors */
-    const struct phi_jinja_node *body;
+    struct phi_jinja_node *body;
     struct phi_jinja_names special;
+    size_t n_names;
+    struct phi_jinja_unset *unset; /* of the outermost scope */
 };
 
 /* Parses a token list into t->body and t->special; the nodes are in the template's arena. */
@@ -86,6 +97,9 @@ enum phi_status phi_jinja_parse(struct phi_jinja *t, const struct phi_jinja_toke
  * fail only when reached), break outside of a loop, assignments to `loop`. */
 enum phi_status phi_jinja_check(const struct phi_jinja_node *body, const char *name,
                                 struct phi_error *err);
+
+/* Finds the variables that begin undefined and notes them on the nodes. After phi_jinja_check. */
+enum phi_status phi_jinja_resolve(struct phi_jinja *t, struct phi_error *err);
 
 /* Calls visit for every node below and beside `node`, parents first; only for a tree that
  * phi_jinja_check has accepted, which bounds its depth. */

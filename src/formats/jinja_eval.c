@@ -106,20 +106,22 @@ static enum phi_status eval_name(struct phi_jinja_run *r, struct phi_str name,
 
 /* ---- attributes and items ---- */
 
+/* Jinja quotes the object for names, but not for other keys. */
 static enum phi_status undefined_member(struct phi_jinja_run *r, struct phi_jinja_value object,
-                                        const char *what, struct phi_jinja_value key,
-                                        struct phi_jinja_value *out)
+                                        struct phi_jinja_value key, struct phi_jinja_value *out)
 {
-    struct phi_str shown;
+    struct phi_buf b = {.limit = JINJA_MAX_OUTPUT_BYTES};
+    struct phi_jinja_value shown;
+    bool is_none = object.type == JINJA_NONE;
+    const char *type = is_none ? "None" : phi_jinja_type_name(object);
+    const char *word = is_none ? "" : " object";
+    enum phi_status status = phi_jinja_append_repr(r, &b, key);
+    PHI_TRY(phi_jinja_return_text(r, status, &b, false, &shown));
     if (key.type == JINJA_STR)
-        shown = key.s;
-    else
-        PHI_TRY(phi_jinja_to_str(r, key, &shown));
-    if (object.type == JINJA_NONE)
-        return phi_jinja_undefined_make(r, out, "'None' has no %s '%.*s'", what,
-                                        JINJA_SHOWN(shown));
-    return phi_jinja_undefined_make(r, out, "'%s object' has no %s '%.*s'",
-                                    phi_jinja_type_name(object), what, JINJA_SHOWN(shown));
+        return phi_jinja_undefined_make(r, out, "'%s%s' has no attribute %.*s", type, word,
+                                        JINJA_SHOWN(shown.s));
+    return phi_jinja_undefined_make(r, out, "%s%s has no element %.*s", type, word,
+                                    JINJA_SHOWN(shown.s));
 }
 
 static bool range_attr(const struct phi_jinja_range *range, struct phi_str name,
@@ -210,7 +212,7 @@ enum phi_status phi_jinja_get_attr(struct phi_jinja_run *r, struct phi_jinja_val
             return PHI_OK;
         }
     }
-    return undefined_member(r, object, "attribute", phi_jinja_str(name), out);
+    return undefined_member(r, object, phi_jinja_str(name), out);
 }
 
 /* Python's index: from the end when negative. False when there is no such item. */
@@ -264,7 +266,7 @@ enum phi_status phi_jinja_get_item(struct phi_jinja_run *r, struct phi_jinja_val
         PHI_TRY(phi_jinja_own_attr(r, object, key.s, out, &found));
     if (found)
         return PHI_OK;
-    return undefined_member(r, object, key.type == JINJA_STR ? "attribute" : "element", key, out);
+    return undefined_member(r, object, key, out);
 }
 
 static size_t count_digits(struct phi_str s)

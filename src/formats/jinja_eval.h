@@ -89,7 +89,7 @@ enum phi_status phi_jinja_assign(struct phi_jinja_run *r, struct phi_jinja_scope
                                  struct phi_str name, struct phi_jinja_value value);
 
 /* jinja_exec.c */
-enum phi_status phi_jinja_exec_template(struct phi_jinja_run *r, const struct phi_jinja_node *body);
+enum phi_status phi_jinja_exec_template(struct phi_jinja_run *r, const struct phi_jinja *t);
 /* A macro's text. */
 enum phi_status phi_jinja_call_macro(struct phi_jinja_run *r, const struct phi_jinja_macro *macro,
                                      struct phi_jinja_args *args, struct phi_jinja_value *out);

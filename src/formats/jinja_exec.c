@@ -10,6 +10,18 @@ enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
 static enum phi_status exec_body(struct phi_jinja_run *r, const struct phi_jinja_node *node,
                                  struct phi_jinja_scope *scope, enum flow *flow);
 
+/* A scope with the variables that begin undefined in it. */
+static enum phi_status open_scope(struct phi_jinja_run *r, struct phi_jinja_scope *parent,
+                                  struct phi_jinja_unset *unset, struct phi_jinja_scope **out)
+{
+    PHI_TRY(phi_jinja_scope_make(r, parent, out));
+    for (; unset; unset = unset->next) {
+        struct phi_jinja_value v = {.type = JINJA_UNDEFINED, .undefined = &unset->undefined};
+        PHI_TRY(phi_jinja_assign(r, *out, unset->name, v));
+    }
+    return PHI_OK;
+}
+
 /* ---- output ---- */
 
 static enum phi_status check_output(struct phi_jinja_run *r)
@@ -21,6 +33,14 @@ static enum phi_status print(struct phi_jinja_run *r, struct phi_jinja_value v)
 {
     PHI_TRY(phi_jinja_append_str(r, r->out, v));
     return check_output(r);
+}
+
+/* What a block gives goes out as it is, so it must be text. */
+static enum phi_status print_text(struct phi_jinja_run *r, struct phi_jinja_value v)
+{
+    if (v.type != JINJA_STR)
+        return phi_jinja_error(r, "expected str instance, %s found", phi_jinja_type_name(v));
+    return print(r, v);
 }
 
 /* Runs a body into a string instead of the output. When it ends by break or continue, the text is
@@ -105,7 +125,7 @@ static enum phi_status exec_set_block(struct phi_jinja_run *r, const struct phi_
 {
     struct phi_jinja_scope *inner;
     struct phi_jinja_value text;
-    PHI_TRY(phi_jinja_scope_make(r, scope, &inner));
+    PHI_TRY(open_scope(r, scope, node->unset, &inner));
     PHI_TRY(capture(r, node->items, inner, flow, &text));
     if (*flow != FLOW_NEXT)
         return PHI_OK;
@@ -121,20 +141,20 @@ static enum phi_status exec_filter_block(struct phi_jinja_run *r, const struct p
 {
     struct phi_jinja_scope *inner;
     struct phi_jinja_value text;
-    PHI_TRY(phi_jinja_scope_make(r, scope, &inner));
+    PHI_TRY(open_scope(r, scope, node->unset, &inner));
     PHI_TRY(capture(r, node->items, inner, flow, &text));
     if (*flow != FLOW_NEXT)
         return PHI_OK;
     PHI_TRY(filter_block(r, node->a, inner, &text));
     phi_jinja_scope_release(r, inner);
-    return print(r, text);
+    return print_text(r, text);
 }
 
 static enum phi_status exec_with(struct phi_jinja_run *r, const struct phi_jinja_node *node,
                                  struct phi_jinja_scope *scope, enum flow *flow)
 {
     struct phi_jinja_scope *inner;
-    PHI_TRY(phi_jinja_scope_make(r, scope, &inner));
+    PHI_TRY(open_scope(r, scope, node->unset, &inner));
     for (const struct phi_jinja_node *set = node->more; set; set = set->next) {
         struct phi_jinja_value value;
         PHI_TRY(phi_jinja_eval(r, set->b, scope, &value));
@@ -254,7 +274,7 @@ static enum phi_status exec_for(struct phi_jinja_run *r, const struct phi_jinja_
         PHI_TRY(advance(r, loop, &done));
         if (done)
             break;
-        PHI_TRY(phi_jinja_scope_make(r, scope, &turn));
+        PHI_TRY(open_scope(r, scope, node->unset, &turn));
         PHI_TRY(assign(r, node->a, turn, loop->current));
         PHI_TRY(phi_jinja_assign(r, turn, r->special->loop,
                                  (struct phi_jinja_value){.type = JINJA_LOOP, .loop = loop}));
@@ -267,7 +287,7 @@ static enum phi_status exec_for(struct phi_jinja_run *r, const struct phi_jinja_
     if (completed || !node->more)
         return PHI_OK;
     struct phi_jinja_scope *otherwise;
-    PHI_TRY(phi_jinja_scope_make(r, scope, &otherwise));
+    PHI_TRY(open_scope(r, scope, node->unset_else, &otherwise));
     return exec_body(r, node->more, otherwise, flow);
 }
 
@@ -440,7 +460,7 @@ enum phi_status phi_jinja_call_macro(struct phi_jinja_run *r, const struct phi_j
     enum flow flow = FLOW_NEXT;
     size_t n_taken = 0;
     PHI_TRY(phi_jinja_enter(r));
-    PHI_TRY(phi_jinja_scope_make(r, macro->scope, &scope));
+    PHI_TRY(open_scope(r, macro->scope, macro->node->unset, &scope));
     PHI_TRY(bind_params(r, macro->node, scope, args, &n_taken));
     PHI_TRY(bind_rest(r, macro->node, scope, args, n_taken));
     PHI_TRY(capture(r, macro->node->items, scope, &flow, out));
@@ -492,7 +512,7 @@ static enum phi_status exec_call_block(struct phi_jinja_run *r, const struct phi
     args.keywords = keywords;
     args.n_keywords++;
     PHI_TRY(phi_jinja_call(r, callee, &args, &text));
-    return print(r, text);
+    return print_text(r, text);
 }
 
 /* The text of the assistant: a macro called on the spot, so what it sets stays inside. */
@@ -583,10 +603,10 @@ static enum phi_status exec_body(struct phi_jinja_run *r, const struct phi_jinja
     return PHI_OK;
 }
 
-enum phi_status phi_jinja_exec_template(struct phi_jinja_run *r, const struct phi_jinja_node *body)
+enum phi_status phi_jinja_exec_template(struct phi_jinja_run *r, const struct phi_jinja *t)
 {
     struct phi_jinja_scope *scope;
     enum flow flow = FLOW_NEXT;
-    PHI_TRY(phi_jinja_scope_make(r, NULL, &scope));
-    return exec_body(r, body, scope, &flow);
+    PHI_TRY(open_scope(r, NULL, t->unset, &scope));
+    return exec_body(r, t->body, scope, &flow);
 }

@@ -236,14 +236,12 @@ FILTER(indent)
     return phi_jinja_return_text(r, PHI_OK, &b, call->self.markup, out);
 }
 
+/* What is short enough passes, whatever it is; the rest must be text. */
 FILTER(truncate)
 {
     int64_t length = 255, leeway = 5, n;
     struct phi_str end = PHI_STR("...");
     bool killwords = phi_jinja_given(call->arg[1]) && phi_jinja_truth(call->arg[1]);
-    if (call->self.type != JINJA_STR)
-        return phi_jinja_error(r, "truncate needs a string, not %s",
-                               phi_jinja_type_name(call->self));
     PHI_TRY(phi_jinja_int_arg(r, call->arg[0], "length", &length));
     PHI_TRY(phi_jinja_str_arg(r, call->arg[2], "end", &end));
     if (call->arg[3].type != JINJA_NONE)
@@ -256,6 +254,9 @@ FILTER(truncate)
         *out = call->self;
         return PHI_OK;
     }
+    if (call->self.type != JINJA_STR)
+        return phi_jinja_error(r, "truncate needs a string, not %s",
+                               phi_jinja_type_name(call->self));
     struct phi_buf b = {.limit = JINJA_MAX_OUTPUT_BYTES};
     struct phi_str s = {call->self.s.data,
                         phi_jinja_char_offset(call->self.s, (size_t)(length - n_end))};
@@ -264,7 +265,7 @@ FILTER(truncate)
         s.n = (size_t)(space - s.data);
     phi_buf_append_str(&b, s);
     phi_buf_append_str(&b, end);
-    return phi_jinja_return_text(r, PHI_OK, &b, false, out);
+    return phi_jinja_return_text(r, PHI_OK, &b, call->self.markup, out);
 }
 
 FILTER(wordcount)
@@ -636,6 +637,8 @@ FILTER(dictsort)
     bool by_value = phi_str_eq_c(by, "value");
     if (!by_value && !phi_str_eq_c(by, "key"))
         return phi_jinja_error(r, "You can only sort by either \"key\" or \"value\"");
+    if (call->self.type == JINJA_UNDEFINED)
+        return phi_jinja_undefined_error(r, call->self);
     if (call->self.type != JINJA_DICT)
         return phi_jinja_error(r, "dictsort needs a mapping, not %s",
                                phi_jinja_type_name(call->self));

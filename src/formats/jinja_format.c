@@ -393,11 +393,11 @@ enum phi_status phi_jinja_format_percent(struct phi_jinja_run *r, struct phi_str
         i++;
         PHI_TRY(percent_directive(r, format, &i, &a, out));
     }
-    bool unused = args.type == JINJA_TUPLE
-                      ? a.next < args.list->n
-                      : a.next == 0 && !a.by_name && args.type != JINJA_DICT &&
-                            args.type != JINJA_LIST && args.type != JINJA_VIEW &&
-                            args.type != JINJA_RANGE;
+    /* A mapping (in Python: what can be subscripted) need not be used up. */
+    bool unused = a.next == 0 && !a.by_name && args.type != JINJA_DICT && args.type != JINJA_LIST &&
+                  args.type != JINJA_RANGE && args.type != JINJA_UNDEFINED;
+    if (args.type == JINJA_TUPLE)
+        unused = a.next < args.list->n;
     return unused ? phi_jinja_error(r, "not all arguments converted during string formatting")
                   : PHI_OK;
 }

@@ -474,7 +474,10 @@ enum phi_status phi_jinja_parse(struct phi_jinja *t, const struct phi_jinja_toke
     PHI_TRY(phi_jinja_intern(&p, PHI_STR("caller"), &t->special.caller));
     PHI_TRY(phi_jinja_intern(&p, PHI_STR("kwargs"), &t->special.kwargs));
     PHI_TRY(phi_jinja_intern(&p, PHI_STR("varargs"), &t->special.varargs));
-    PHI_TRY(parse_nodes(&p, NULL, &t->body));
+    const struct phi_jinja_node *body;
+    PHI_TRY(parse_nodes(&p, NULL, &body));
+    t->body = (struct phi_jinja_node *)body;
+    t->n_names = p.n_names;
     if (!phi_jinja_at(&p, TOKEN_EOF))
         return unexpected(&p, "text, a tag or the end");
     return PHI_OK;

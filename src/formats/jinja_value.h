@@ -119,8 +119,8 @@ enum {
     JINJA_MAX_DEPTH =
         500, /* nested expressions, blocks and calls; about a kilobyte of stack each */
     JINJA_MAX_NESTING = 400, /* of lists and dicts in one value */
-    JINJA_MAX_ARENA_BYTES = 256 * 1024 * 1024,
-    JINJA_MAX_OUTPUT_BYTES = 32 * 1024 * 1024,
+    JINJA_MAX_ARENA_BYTES = 96 * 1024 * 1024,
+    JINJA_MAX_OUTPUT_BYTES = 16 * 1024 * 1024,
     JINJA_MAX_RANGE = 100000 /* the sandbox's MAX_RANGE */
 };
 

@@ -168,19 +168,15 @@ static void nothing_runs_without_bound(void **state)
         const char *source, *text;
     } cases[] = {
         {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "steps"},
-        {"{% for a in range(99999) recursive %}{{ loop(range(99999)) }}{% endfor %}",
-         "levels deep"},
         {"{{ range(100001) }}", "Range too big"},
         {"{{ 'x' * 1000000000000 }}", "no memory for the text"},
         {"{{ '' * 9223372036854775807 }}{{ [1] * 9223372036854775807 }}", "memory"},
         {"{{ 'x'.center(1000000000000) }}", "no memory for the text"},
-        {"{{ 'x'.zfill(1000000000000) }}", "no memory for the text"},
         {"{{ '%999999999d' % 1 }}", "width"},
         {"{{ '{:999999999}'.format(1) }}", "width"},
         {"{{ 'x'|indent(1000000000000) }}", "no memory for the text"},
         {"{{ [1]|tojson(indent=1000000000000) }}", "no memory for the text"},
         {"{{ [1]|batch(1000000000000, 'x')|list }}", "memory"},
-        {"{{ [1]|slice(1000000000000)|list }}", "memory"},
         {"{% set n = namespace(s='x') %}{% for i in range(99) %}{% set n.s = n.s + n.s %}{% endfor "
          "%}",
          "no memory for the text"},
