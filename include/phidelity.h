@@ -137,6 +137,7 @@ struct phi_engine_options {
     uint64_t kv_bytes;          /* KV pool; 0 = what max_num_seqs sequences of max_model_len need, at most a
                                    quarter of the machine's memory, at least one sequence */
     enum phi_dtype kv_dtype;    /* PHI_AUTO = the model's dtype */
+    bool enable_prefix_caching; /* default true: keep KV blocks for prompts that begin alike */
     uint64_t seed;              /* of requests that bring none */
 };
 
@@ -156,6 +157,9 @@ struct phi_engine_info {
     uint64_t n_steps;
     uint64_t n_preemptions; /* answers that gave their KV blocks back for older ones */
     uint64_t n_crossings;   /* answers that outgrew LongRoPE's original length */
+    /* Prefix cache: tokens of the sequences that were admitted, and how many of them did not have to
+     * be computed. */
+    uint64_t n_prefix_queries, n_prefix_hits;
 };
 
 void phi_engine_get_info(const struct phi_engine *e, struct phi_engine_info *out);

@@ -83,6 +83,9 @@ const struct cli_option_group cli_engine_group = {
         {.name = "kv-cache-dtype", .kind = CLI_CHOICE, AT(kv_dtype), .argument = "D",
          .initial = "auto", .names = dtype_names,
          .help = "how the KV cache is held; auto is --dtype"},
+        {.name = "enable-prefix-caching", .kind = CLI_BOOL, AT(enable_prefix_caching),
+         .initial = "on",
+         .help = "keep the KV cache of finished prompts and answers for those that begin alike"},
         {.name = "kv-cache-memory-bytes", .kind = CLI_INT64, AT(kv_bytes), .initial = "0",
          .max = 9e18, .human_size = true,
          .help = "size of the KV cache; 0 takes what the other limits need, at most a quarter of "
@@ -203,6 +206,7 @@ void cli_engine_options(const struct cli_args *args, const struct cli_engine_fla
     out->block_size = flags->block_size;
     out->kv_bytes = (uint64_t)flags->kv_bytes;
     out->kv_dtype = (enum phi_dtype)flags->kv_dtype;
+    out->enable_prefix_caching = flags->enable_prefix_caching;
     out->seed = (uint64_t)seed;
     if (cli_given(args, "max-num-seqs"))
         return;

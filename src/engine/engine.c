@@ -2,12 +2,14 @@
  * it. */
 #include "engine/engine.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/size.h"
 
 #include <assert.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/random.h>
 
 /* ---------------------------------------------------------------- requests come and go */
 
@@ -165,6 +167,15 @@ static enum phi_status start_thread(struct phi_engine *e, struct phi_error *err)
 
 /* ---------------------------------------------------------------- creating and destroying */
 
+/* Of the prefix cache's hash, which no result depends on. */
+static uint64_t random_seed(void)
+{
+    uint64_t seed = 0;
+    if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
+        seed = (uint64_t)(phi_clock_s() * 1e9);
+    return seed;
+}
+
 static enum phi_status allocate(struct phi_engine *e, struct phi_error *err)
 {
     const struct phi_memory_plan *p = &e->memory;
@@ -195,7 +206,10 @@ static enum phi_status allocate(struct phi_engine *e, struct phi_error *err)
             c->rope_type == PHI_ROPE_LONGROPE ? (size_t)c->original_max_position_embeddings : 0,
     };
     PHI_TRY(phi_kvpool_init(&e->pool, p->n_blocks, err));
-    PHI_TRY(phi_scheduler_init(&e->scheduler, &limits, &e->pool, err));
+    struct phi_prefix_cache *cache = p->prefix_caching ? &e->prefix_cache : NULL;
+    if (cache)
+        PHI_TRY(phi_prefix_cache_init(cache, p->n_blocks, p->block_size, random_seed(), err));
+    PHI_TRY(phi_scheduler_init(&e->scheduler, &limits, &e->pool, cache, err));
     return phi_sampler_init(&e->sampler, e->model->kernels, (size_t)c->vocab_size, err);
 }
 
@@ -208,6 +222,7 @@ static void engine_free(struct phi_engine *e)
     phi_free(e->logit_rows);
     phi_sampler_deinit(&e->sampler);
     phi_scheduler_deinit(&e->scheduler);
+    phi_prefix_cache_deinit(&e->prefix_cache);
     phi_kvpool_deinit(&e->pool);
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->lock);
@@ -288,6 +303,8 @@ void phi_engine_get_info(const struct phi_engine *e, struct phi_engine_info *out
     out->n_steps = atomic_load(&e->n_steps);
     out->n_nan_requests = atomic_load(&e->n_nan_requests);
     out->n_preemptions = atomic_load(&e->n_preemptions);
+    out->n_prefix_queries = atomic_load(&e->n_prefix_queries);
+    out->n_prefix_hits = atomic_load(&e->n_prefix_hits);
     out->n_crossings = atomic_load(&e->n_crossings);
 }
 

@@ -26,6 +26,7 @@ struct phi_engine {
     struct phi_workspace *workspace;
     struct phi_kv kv;
     struct phi_kvpool pool;
+    struct phi_prefix_cache prefix_cache; /* zero when it is off */
     struct phi_scheduler scheduler;
     struct phi_sampler sampler;
     float *logits;              /* [max_logit_rows, vocab_size] */
@@ -41,6 +42,7 @@ struct phi_engine {
     atomic_bool some_cancelled; /* look through the live requests */
     _Atomic(struct phi_request *) dominant; /* has most rows of the step; only compared */
     atomic_uint_fast64_t n_steps, n_nan_requests, n_preemptions, n_crossings;
+    atomic_uint_fast64_t n_prefix_queries, n_prefix_hits;
 
     /* Under the lock. */
     pthread_mutex_t lock;

@@ -59,13 +59,15 @@ uint32_t phi_kvpool_acquire(struct phi_kvpool *pool)
 
 void phi_kvpool_share(struct phi_kvpool *pool, uint32_t block)
 {
-    assert(block < pool->n_blocks && pool->references[block] > 0);
-    pool->references[block]++;
+    assert(block < pool->n_blocks);
+    if (pool->references[block]++ == 0)
+        unlink_free(pool, block);
 }
 
-void phi_kvpool_release(struct phi_kvpool *pool, uint32_t block)
+void phi_kvpool_release(struct phi_kvpool *pool, uint32_t block, bool keep_content)
 {
+    uint32_t ring = pool->n_blocks;
     assert(block < pool->n_blocks && pool->references[block] > 0);
     if (--pool->references[block] == 0)
-        link_free_after(pool, block, pool->n_blocks);
+        link_free_after(pool, block, keep_content ? pool->previous[ring] : ring);
 }

@@ -2,7 +2,8 @@
  * doubly linked list; it knows nothing of the memory behind a block.
  *
  *   free list:  head -> b7 <-> b2 <-> ... <-> tail
- *               taken from here          (a prefix cache would retire its blocks here)
+ *               taken from here; blocks that nobody will        blocks whose content may be wanted
+ *               ask for return here                             again (prefix_cache.h) return here
  *
  * Invariant: a block is in the free list exactly when its count is 0.
  * Owned by the engine's thread. */
@@ -10,6 +11,8 @@
 #define PHI_ENGINE_KVPOOL_H
 
 #include "base/status.h"
+
+#include <stdbool.h>
 
 enum { PHI_NO_BLOCK = UINT32_MAX };
 
@@ -26,13 +29,14 @@ enum phi_status phi_kvpool_init(struct phi_kvpool *pool, uint32_t n_blocks, stru
 void phi_kvpool_deinit(struct phi_kvpool *pool);
 
 /* Takes a free block with one reference; PHI_NO_BLOCK when there is none. The block that was
- * released last comes first: its memory is warm, and blocks never needed are never touched. */
+ * released last comes first: its memory is warm, and blocks never needed are never touched. Of the blocks
+ * released with their content, the one that has been free for longest comes first, after all others. */
 uint32_t phi_kvpool_acquire(struct phi_kvpool *pool);
 
-/* One more holder of a block in use. */
+/* One more holder of a block, in use or free. */
 void phi_kvpool_share(struct phi_kvpool *pool, uint32_t block);
 
-/* One holder less; the last one frees the block. */
-void phi_kvpool_release(struct phi_kvpool *pool, uint32_t block);
+/* One holder less; the last one frees the block, to be taken late when its content is worth keeping. */
+void phi_kvpool_release(struct phi_kvpool *pool, uint32_t block, bool keep_content);
 
 #endif

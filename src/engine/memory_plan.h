@@ -16,6 +16,7 @@ struct phi_memory_plan {
     uint32_t max_model_len, max_num_seqs, max_num_batched_tokens, block_size;
     uint32_t max_logit_rows;
     enum phi_dtype kv_dtype;
+    bool prefix_caching;
     uint32_t n_blocks;
     size_t block_bytes;
     size_t kv_bytes;        /* n_blocks * block_bytes */

@@ -33,6 +33,7 @@ static enum phi_status init_answer(struct phi_request *r, int index, const struc
     a->index = index;
     a->ending.stop_string = -1;
     a->sequence.owner = a;
+    a->sequence.read_tokens = phi_answer_read_tokens;
     a->sequence.group = p->n > 1 ? r : NULL;
     a->sequence.n_prompt = a->sequence.n_tokens = r->n_prompt;
     a->output = phi_alloc(p->max_tokens, sizeof *a->output);
@@ -164,6 +165,14 @@ void phi_request_unref(struct phi_request *r)
 }
 
 /* ---------------------------------------------------------------- the engine's side */
+
+void phi_answer_read_tokens(const struct phi_sequence *q, size_t begin, size_t n, int32_t *out)
+{
+    const struct phi_answer *a = phi_answer_of(q);
+    size_t n_prompt = a->request->n_prompt;
+    for (size_t p = begin; p < begin + n; p++)
+        *out++ = p < n_prompt ? a->request->prompt[p] : a->output[p - n_prompt];
+}
 
 void phi_answer_publish(struct phi_answer *answer, size_t n_new, const struct phi_ending *ending)
 {

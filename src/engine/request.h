@@ -92,6 +92,9 @@ enum phi_status phi_request_create(const struct phi_model *m, size_t max_model_l
 void phi_request_acquire(struct phi_request *r);
 void phi_request_unref(struct phi_request *r);
 
+/* Copies ids of the sequence's positions begin .. begin + n - 1: of the prompt, then of the answer. */
+void phi_answer_read_tokens(const struct phi_sequence *q, size_t begin, size_t n, int32_t *out);
+
 /* The engine's thread: one more token is in answer->output (or n_new = 0), and the ending, if it
  * ended. */
 void phi_answer_publish(struct phi_answer *answer, size_t n_new, const struct phi_ending *ending);

@@ -8,15 +8,17 @@
 
 enum phi_status phi_scheduler_init(struct phi_scheduler *s,
                                    const struct phi_scheduler_limits *limits,
-                                   struct phi_kvpool *pool, struct phi_error *err)
+                                   struct phi_kvpool *pool, struct phi_prefix_cache *cache,
+                                   struct phi_error *err)
 {
     assert(limits->max_num_seqs >= 1 && limits->block_size >= 1);
     assert(limits->max_num_batched_tokens >= limits->max_num_seqs);
     assert(limits->max_logit_rows >= limits->max_num_seqs);
-    *s = (struct phi_scheduler){.limits = *limits, .pool = pool};
+    *s = (struct phi_scheduler){.limits = *limits, .pool = pool, .cache = cache};
+    s->block_tokens = phi_alloc(limits->block_size, sizeof *s->block_tokens);
     s->running = phi_calloc(limits->max_num_seqs, sizeof *s->running);
     s->plan.entries = phi_calloc(limits->max_num_seqs, sizeof *s->plan.entries);
-    if (!s->running || !s->plan.entries) {
+    if (!s->block_tokens || !s->running || !s->plan.entries) {
         phi_scheduler_deinit(s);
         return phi_fail_memory(err, "the scheduler",
                                limits->max_num_seqs *
@@ -27,6 +29,7 @@ enum phi_status phi_scheduler_init(struct phi_scheduler *s,
 
 void phi_scheduler_deinit(struct phi_scheduler *s)
 {
+    phi_free(s->block_tokens);
     phi_free(s->running);
     phi_free(s->plan.entries);
     *s = (struct phi_scheduler){0};
@@ -63,12 +66,26 @@ static void running_remove(struct phi_scheduler *s, const struct phi_sequence *q
     memmove(&s->running[i], &s->running[i + 1], (s->n_running - i) * sizeof *s->running);
 }
 
-/* Last block first, so that the sequence's first block is the next one to be taken. */
+static uint32_t take_block(struct phi_scheduler *s)
+{
+    uint32_t block = phi_kvpool_acquire(s->pool);
+    if (s->cache)
+        phi_prefix_forget(s->cache, block);
+    return block;
+}
+
+static void release_block(struct phi_scheduler *s, uint32_t block)
+{
+    phi_kvpool_release(s->pool, block, s->cache && phi_prefix_name(s->cache, block) != 0);
+}
+
+/* Last block first: of those whose content is forgotten, the sequence's first block is the next one
+ * to be taken; of those that stay cached, its last one, since the others are worth more. */
 static void drop_blocks(struct phi_scheduler *s, struct phi_sequence *q)
 {
     while (q->n_blocks > 0)
-        phi_kvpool_release(s->pool, q->blocks[--q->n_blocks]);
-    q->n_computed = 0;
+        release_block(s, q->blocks[--q->n_blocks]);
+    q->n_computed = q->n_named = 0;
 }
 
 /* Blocks for all of q's tokens; false (and nothing taken) when there are too few. */
@@ -78,7 +95,7 @@ static bool reserve_blocks(struct phi_scheduler *s, struct phi_sequence *q)
     if (need > q->n_blocks + s->pool->n_free)
         return false;
     while (q->n_blocks < need)
-        q->blocks[q->n_blocks++] = phi_kvpool_acquire(s->pool);
+        q->blocks[q->n_blocks++] = take_block(s);
     return true;
 }
 
@@ -194,21 +211,20 @@ static void plan_running(struct phi_scheduler *s, struct budget *budget)
 
 /* ---------------------------------------------------------------- admission */
 
-/* The positions that q can take over from a sibling: its prompt, but not its last token, whose row
- * must be computed for its logits, nor positions that still want theirs. */
-static size_t shareable(const struct phi_sequence *q)
-{
-    if (!q->group || q->n_scored < q->score_end)
-        return 0;
-    return phi_size_min(q->n_prompt, q->n_tokens - 1);
-}
+/* What an admitted sequence takes over instead of computing it. */
+struct takeover {
+    size_t n_tokens;    /* leading positions */
+    size_t n_blocks;    /* full blocks of them, to be shared; their numbers stand in q->blocks */
+    uint32_t copy_from; /* block of the positions after those, to be copied; or PHI_NO_BLOCK */
+    size_t n_free;      /* blocks among all these that nobody holds at present */
+};
 
 /* A running sibling in q's regime, the one that has computed most; NULL when there is none. */
 static const struct phi_sequence *find_sibling(const struct phi_scheduler *s,
                                                const struct phi_sequence *q)
 {
     const struct phi_sequence *best = NULL;
-    for (uint32_t i = 0; i < s->n_running; i++) {
+    for (uint32_t i = 0; q->group && i < s->n_running; i++) {
         const struct phi_sequence *r = s->running[i];
         if (r->group == q->group && r->long_regime == wants_long_regime(s, q) &&
             (!best || r->n_computed > best->n_computed))
@@ -217,37 +233,95 @@ static const struct phi_sequence *find_sibling(const struct phi_scheduler *s,
     return best;
 }
 
+/* The first n positions that stand in `blocks`, which may be q's own array. */
+static struct takeover take_over(const struct phi_scheduler *s, struct phi_sequence *q,
+                                 const uint32_t *blocks, size_t n)
+{
+    struct takeover t = {n, n / s->limits.block_size, PHI_NO_BLOCK, 0};
+    for (size_t b = 0; b < t.n_blocks; b++) {
+        q->blocks[b] = blocks[b];
+        t.n_free += s->pool->references[blocks[b]] == 0;
+    }
+    if (n % s->limits.block_size != 0) {
+        t.copy_from = blocks[t.n_blocks];
+        t.n_free += s->pool->references[t.copy_from] == 0;
+    }
+    return t;
+}
+
+/* Walks q's tokens through the cache block by block. The blocks found stand in q->blocks; returns
+ * the number of their positions. */
+static size_t find_cached(struct phi_scheduler *s, struct phi_sequence *q)
+{
+    const size_t size = s->limits.block_size;
+    uint64_t prefix = phi_prefix_root(wants_long_regime(s, q));
+    size_t n = 0;
+    for (; (n + 1) * size <= q->n_tokens; n++) {
+        q->read_tokens(q, n * size, size, s->block_tokens);
+        uint32_t block = phi_prefix_find(s->cache, prefix, s->block_tokens);
+        if (block == PHI_NO_BLOCK)
+            break;
+        q->blocks[n] = block;
+        prefix = phi_prefix_name(s->cache, block);
+    }
+    return n * size;
+}
+
+/* What q can take over. Its last token is left, because that row must be computed for its logits,
+ * and everything is while positions still want theirs. False when a sibling is computing q's prompt
+ * right now. */
+static bool find_takeover(struct phi_scheduler *s, struct phi_sequence *q, struct takeover *out)
+{
+    *out = (struct takeover){.copy_from = PHI_NO_BLOCK};
+    if (q->n_scored < q->score_end)
+        return true;
+    const struct phi_sequence *sibling = find_sibling(s, q);
+    if (sibling) {
+        size_t n = phi_size_min(q->n_prompt, q->n_tokens - 1);
+        if (sibling->n_computed < n)
+            return false;
+        *out = take_over(s, q, sibling->blocks, n);
+    } else if (s->cache) {
+        size_t n = phi_size_min(find_cached(s, q), q->n_tokens - 1);
+        *out = take_over(s, q, q->blocks, n);
+    }
+    return true;
+}
+
 /* Blocks are given out with one to spare for each sequence that runs, so that an admission does not
  * end in a preemption a few tokens later. */
-static bool fits(const struct phi_scheduler *s, const struct phi_sequence *q, size_t n_shared)
+static bool fits(const struct phi_scheduler *s, const struct phi_sequence *q,
+                 const struct takeover *t)
 {
-    size_t need = phi_scheduler_blocks_for(s, q->n_tokens) - n_shared / s->limits.block_size;
+    size_t need = phi_scheduler_blocks_for(s, q->n_tokens) - t->n_blocks + t->n_free;
     return need + s->n_running <= s->pool->n_free;
 }
 
-static void admit(struct phi_scheduler *s, struct phi_sequence *q,
-                  const struct phi_sequence *sibling, size_t n_shared, struct budget *budget)
+static void admit(struct phi_scheduler *s, struct phi_sequence *q, const struct takeover *t,
+                  struct budget *budget)
 {
-    size_t n_full = n_shared / s->limits.block_size;
     waiting_remove(s, q);
     q->state = PHI_SEQUENCE_RUNNING;
     q->long_regime = wants_long_regime(s, q);
     s->running[s->n_running++] = q;
-    for (size_t b = 0; b < n_full; b++) {
-        q->blocks[q->n_blocks++] = sibling->blocks[b];
-        phi_kvpool_share(s->pool, sibling->blocks[b]);
-    }
+    for (; q->n_blocks < t->n_blocks; q->n_blocks++)
+        phi_kvpool_share(s->pool, q->blocks[q->n_blocks]);
+    if (t->copy_from != PHI_NO_BLOCK)
+        phi_kvpool_share(s->pool, t->copy_from); /* lest it be taken as one of q's own */
     bool reserved = reserve_blocks(s, q);
     assert(reserved);
     (void)reserved;
-    q->n_computed = n_shared;
+    if (t->copy_from != PHI_NO_BLOCK)
+        release_block(s, t->copy_from);
+    q->n_computed = t->n_tokens;
+    s->n_looked_up += q->n_tokens;
+    s->n_found += t->n_tokens;
     budget->logit_rows--;
     plan_rows(s, q, budget);
-    if (n_shared % s->limits.block_size != 0) {
-        struct phi_plan_entry *entry = &s->plan.entries[s->plan.n_entries - 1];
-        entry->copy_from = sibling->blocks[n_full];
-        entry->copy_to = q->blocks[n_full];
-    }
+    struct phi_plan_entry *entry = &s->plan.entries[s->plan.n_entries - 1];
+    entry->copy_from = t->copy_from;
+    if (t->copy_from != PHI_NO_BLOCK)
+        entry->copy_to = q->blocks[t->n_blocks];
 }
 
 static void admit_waiting(struct phi_scheduler *s, struct budget *budget)
@@ -256,15 +330,12 @@ static void admit_waiting(struct phi_scheduler *s, struct budget *budget)
         next = q->next;
         if (s->n_running == s->limits.max_num_seqs || budget->rows == 0 || budget->logit_rows == 0)
             return;
-        size_t n_shared = shareable(q);
-        const struct phi_sequence *sibling = n_shared > 0 ? find_sibling(s, q) : NULL;
-        if (sibling && sibling->n_computed < n_shared)
-            continue; /* the prompt is being computed right now: take it over when it is done */
-        if (!sibling)
-            n_shared = 0;
-        if (!fits(s, q, n_shared))
+        struct takeover t;
+        if (!find_takeover(s, q, &t))
+            continue; /* and take it over when it is done */
+        if (!fits(s, q, &t))
             return;
-        admit(s, q, sibling, n_shared, budget);
+        admit(s, q, &t, budget);
     }
 }
 
@@ -283,11 +354,24 @@ const struct phi_plan *phi_scheduler_plan(struct phi_scheduler *s)
     return plan;
 }
 
+/* Tells the cache of the blocks that have become full. */
+static void name_blocks(struct phi_scheduler *s, struct phi_sequence *q)
+{
+    const size_t size = s->limits.block_size;
+    for (; (q->n_named + 1) * size <= q->n_computed; q->n_named++) {
+        uint64_t parent = q->n_named > 0 ? q->prefix : phi_prefix_root(q->long_regime);
+        q->read_tokens(q, q->n_named * size, size, s->block_tokens);
+        q->prefix = phi_prefix_insert(s->cache, q->blocks[q->n_named], parent, s->block_tokens);
+    }
+}
+
 void phi_scheduler_commit(struct phi_scheduler *s)
 {
     for (uint32_t i = 0; i < s->plan.n_entries; i++) {
         const struct phi_plan_entry *entry = &s->plan.entries[i];
         entry->sequence->n_computed += entry->n_rows;
         entry->sequence->n_scored += entry->n_scores;
+        if (s->cache)
+            name_blocks(s, entry->sequence);
     }
 }

@@ -14,12 +14,15 @@
  * blocks are dropped and all its tokens become rows to compute again, as transformers does.
  *
  * Answers to one prompt share the blocks of the prompt: one computes it, the others wait for that,
- * share the full blocks and copy the last one.
+ * share the full blocks and copy the last one. With a prefix cache, a sequence that is admitted
+ * takes over all leading blocks that hold its tokens already, whoever computed them; its last token
+ * stays to be computed, in a copy of its block when that was found too.
  *
  * Invariants: a sequence in `running` holds blocks for all its tokens; a waiting one holds none. */
 #ifndef PHI_ENGINE_SCHEDULER_H
 #define PHI_ENGINE_SCHEDULER_H
 
+#include "engine/prefix_cache.h"
 #include "engine/sequence.h"
 
 struct phi_scheduler_limits {
@@ -54,6 +57,9 @@ struct phi_plan {
 struct phi_scheduler {
     struct phi_scheduler_limits limits;
     struct phi_kvpool *pool;
+    struct phi_prefix_cache *cache; /* NULL = none */
+    int32_t *block_tokens;          /* [block_size] */
+    uint64_t n_looked_up, n_found;  /* tokens of admitted sequences; of them, taken over */
     struct phi_sequence **running; /* [max_num_seqs] in order of admission */
     uint32_t n_running;
     struct phi_sequence *waiting_first, *waiting_last;
@@ -61,9 +67,11 @@ struct phi_scheduler {
     struct phi_plan plan;
 };
 
+/* `cache` may be NULL; else it has entries for the pool's blocks. */
 enum phi_status phi_scheduler_init(struct phi_scheduler *s,
                                    const struct phi_scheduler_limits *limits,
-                                   struct phi_kvpool *pool, struct phi_error *err);
+                                   struct phi_kvpool *pool, struct phi_prefix_cache *cache,
+                                   struct phi_error *err);
 void phi_scheduler_deinit(struct phi_scheduler *s);
 
 /* Blocks for n_tokens. */

@@ -1,5 +1,6 @@
 /* sequence.h: what the scheduler knows of one answer: how many tokens it has, how many of them have
- * their keys and values in KV blocks, and which blocks. No token ids, no text.
+ * their keys and values in KV blocks, and which blocks. Token ids pass by only on their way to the prefix
+ * cache; no text.
  *
  *   positions   0 ........ n_computed ........ n_tokens
  *               in the KV blocks | next rows to compute; the last one's logits give a new token
@@ -36,6 +37,11 @@ struct phi_sequence {
     uint32_t
         *blocks; /* [n_blocks], room for every token it may ever have; memory of the answer's */
     size_t n_blocks;
+
+    /* Copies the ids of positions begin .. begin + n - 1; unused without a prefix cache. */
+    void (*read_tokens)(const struct phi_sequence *q, size_t begin, size_t n, int32_t *out);
+    size_t n_named;  /* leading blocks whose content the prefix cache knows */
+    uint64_t prefix; /* its name for the last of them; meaningless while there are none */
 
     const void
         *group;  /* equal for the answers to one prompt, which share its blocks; NULL = alone */

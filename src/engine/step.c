@@ -21,16 +21,6 @@ static void copy_block(const struct phi_engine *e, const struct phi_plan_entry *
                e->kv.data + entry->copy_from * e->kv.block_bytes, e->kv.block_bytes);
 }
 
-static void fill_tokens(const struct phi_engine *e, const struct phi_plan_entry *entry)
-{
-    const struct phi_answer *a = phi_answer_of(entry->sequence);
-    for (uint32_t i = 0; i < entry->n_rows; i++) {
-        size_t p = entry->first_position + i, n_prompt = a->request->n_prompt;
-        e->tokens[entry->first_row + i] =
-            p < n_prompt ? a->request->prompt[p] : a->output[p - n_prompt];
-    }
-}
-
 /* The scored rows, which stand one after the other, then the last one when it gives a token. */
 static void fill_logit_rows(const struct phi_engine *e, const struct phi_plan_entry *entry)
 {
@@ -51,7 +41,8 @@ static struct phi_batch make_batch(struct phi_engine *e, const struct phi_plan *
         if (a->request->start_s == 0)
             a->request->start_s = phi_clock_s();
         copy_block(e, entry);
-        fill_tokens(e, entry);
+        phi_answer_read_tokens(entry->sequence, entry->first_position, entry->n_rows,
+                               e->tokens + entry->first_row);
         fill_logit_rows(e, entry);
         e->seqs[i] = (struct phi_batch_seq){
             .first_row = entry->first_row,
@@ -209,6 +200,8 @@ void phi_engine_step(struct phi_engine *e)
     atomic_fetch_add(&e->n_crossings, plan->n_crossed);
     if (plan->n_rows == 0)
         return;
+    atomic_store(&e->n_prefix_queries, e->scheduler.n_looked_up);
+    atomic_store(&e->n_prefix_hits, e->scheduler.n_found);
     struct phi_batch batch = make_batch(e, plan);
     enum phi_status status = phi_forward(e->model->net, e->workspace, &e->kv, &batch, &err);
     if (status == PHI_ERR_CANCELLED)

@@ -26,8 +26,11 @@ static uint32_t random_below(uint32_t n)
 struct simulated {
     struct phi_sequence sequence;
     uint32_t blocks[MAX_TOKENS];
-    uint32_t prompt_id; /* names the prompt's content */
-    uint32_t id;        /* names the answer's content */
+    /* The content: tokens below n_common are those of `common`, which many share; then those of the
+     * prompt, then those of the answer. */
+    uint32_t common, prompt_id, id;
+    size_t n_common;
+    uint64_t expected[2][MAX_TOKENS]; /* marks, by regime */
     size_t n_max;       /* ends at this length */
     size_t score_end;
     size_t arrival; /* step */
@@ -36,17 +39,42 @@ struct simulated {
 
 struct simulation {
     struct phi_kvpool pool;
+    struct phi_prefix_cache cache;
     struct phi_scheduler scheduler;
     struct simulated all[N_SEQUENCES];
     uint64_t marks[MAX_BLOCKS][MAX_BLOCK_SIZE];
-    size_t n_ended, n_preempted, n_crossed, n_copied;
+    size_t n_ended, n_preempted, n_crossed, n_copied, n_found;
 };
 
-/* What KV memory holds for one position of one sequence: depends on the content and the regime. */
+static int32_t token_of(const struct simulated *a, size_t position)
+{
+    uint32_t content = position < a->n_common               ? a->common
+                       : position < a->sequence.n_prompt ? 100 + a->prompt_id
+                                                         : 1000 + a->id;
+    return (int32_t)(content * 1000 + position % 3);
+}
+
+static void read_tokens(const struct phi_sequence *q, size_t begin, size_t n, int32_t *out)
+{
+    for (size_t p = begin; p < begin + n; p++)
+        *out++ = token_of(q->owner, p);
+}
+
+/* What KV memory holds for each position: depends on all tokens up to it and on the regime. */
+static void fill_expected(struct simulated *a)
+{
+    for (int regime = 0; regime < 2; regime++) {
+        uint64_t h = (uint64_t)regime;
+        for (size_t p = 0; p < MAX_TOKENS; p++) {
+            h = (h ^ (uint64_t)token_of(a, p)) * 0x9E3779B97F4A7C15ull + 1;
+            a->expected[regime][p] = h;
+        }
+    }
+}
+
 static uint64_t mark_of(const struct simulated *a, size_t position, bool long_regime)
 {
-    uint64_t content = position < a->sequence.n_prompt ? a->prompt_id : 1000 + a->id;
-    return content << 32 | position << 1 | long_regime;
+    return a->expected[long_regime][position];
 }
 
 static void check_blocks(const struct simulation *sim)
@@ -145,10 +173,13 @@ static void make_sequences(struct simulation *sim, size_t capacity)
         a->id = i;
         q->owner = a;
         q->blocks = a->blocks;
+        q->read_tokens = read_tokens;
         bool joins = leader && leader->sequence.score_end < leader->sequence.n_prompt &&
                      random_below(3) == 0;
         if (joins) {
             a->prompt_id = leader->prompt_id;
+            a->common = leader->common;
+            a->n_common = leader->n_common;
             a->arrival = leader->arrival;
             q->n_prompt = leader->sequence.n_prompt;
             q->group = leader->sequence.group;
@@ -157,10 +188,13 @@ static void make_sequences(struct simulation *sim, size_t capacity)
             a->arrival = random_below(100);
             q->n_prompt = 1 + random_below((uint32_t)capacity - 1);
             q->group = a;
+            a->common = random_below(2);
+            a->n_common = random_below((uint32_t)q->n_prompt + 1);
             if (random_below(4) == 0)
                 q->score_end = random_below(2) ? q->n_prompt : q->n_prompt - 1;
         }
         q->n_tokens = q->n_prompt;
+        fill_expected(a);
         a->n_max = q->n_prompt + random_below((uint32_t)(capacity - q->n_prompt) + 1);
     }
 }
@@ -178,7 +212,9 @@ static void simulate(uint64_t seed, struct simulation *sim)
     limits.max_logit_rows = limits.max_num_seqs + random_below(8);
     limits.original_length = random_below(2) ? random_below((uint32_t)capacity) : 0;
     assert_int_equal(phi_kvpool_init(&sim->pool, n_blocks, NULL), PHI_OK);
-    assert_int_equal(phi_scheduler_init(&sim->scheduler, &limits, &sim->pool, NULL), PHI_OK);
+    struct phi_prefix_cache *cache = seed % 4 != 0 ? &sim->cache : NULL;
+    assert_int_equal(phi_prefix_cache_init(&sim->cache, n_blocks, block_size, seed, NULL), PHI_OK);
+    assert_int_equal(phi_scheduler_init(&sim->scheduler, &limits, &sim->pool, cache, NULL), PHI_OK);
     make_sequences(sim, capacity);
 
     for (size_t step = 0; sim->n_ended < N_SEQUENCES; step++) {
@@ -201,7 +237,10 @@ static void simulate(uint64_t seed, struct simulation *sim)
         assert_true(step < 200000); /* everything ends */
     }
     assert_int_equal(sim->pool.n_free, n_blocks);
+    assert_true(sim->scheduler.n_found <= sim->scheduler.n_looked_up);
+    sim->n_found = sim->scheduler.n_found;
     phi_scheduler_deinit(&sim->scheduler);
+    phi_prefix_cache_deinit(&sim->cache);
     phi_kvpool_deinit(&sim->pool);
 }
 
@@ -209,16 +248,18 @@ static void test_simulation(void **state)
 {
     (void)state;
     struct simulation *sim = malloc(sizeof *sim);
-    size_t n_preempted = 0, n_crossed = 0, n_copied = 0;
+    size_t n_preempted = 0, n_crossed = 0, n_copied = 0, n_found = 0;
     for (uint64_t seed = 1; seed <= 1500; seed++) {
         simulate(seed, sim);
         n_preempted += sim->n_preempted;
         n_crossed += sim->n_crossed;
         n_copied += sim->n_copied;
+        n_found += sim->n_found;
     }
     printf("# 1500 traces: %zu preemptions, %zu crossings, %zu copied blocks\n", n_preempted,
            n_crossed, n_copied);
-    assert_true(n_preempted > 1000 && n_crossed > 1000 && n_copied > 100);
+    printf("# %zu tokens taken over\n", n_found);
+    assert_true(n_preempted > 1000 && n_crossed > 1000 && n_copied > 100 && n_found > 100000);
     free(sim);
 }
 
@@ -235,7 +276,7 @@ static void set_up(struct fixture *f, struct phi_scheduler_limits limits, uint32
 {
     memset(f, 0, sizeof *f);
     assert_int_equal(phi_kvpool_init(&f->pool, n_blocks, NULL), PHI_OK);
-    assert_int_equal(phi_scheduler_init(&f->scheduler, &limits, &f->pool, NULL), PHI_OK);
+    assert_int_equal(phi_scheduler_init(&f->scheduler, &limits, &f->pool, NULL, NULL), PHI_OK);
     for (int i = 0; i < 4; i++)
         f->q[i].blocks = f->blocks[i];
 }
