@@ -3,11 +3,12 @@
  * How to think of it: a *model* is an opened checkpoint folder (weights mapped, tokenizer and chat
  * template ready; immutable, shared by everyone). An *engine* owns one model's KV memory and runs
  * requests on it. A *request* is one prompt with its sampling parameters; it yields events until it
- * ends. Everything is addressed by handles; the structs below are plain values that the caller owns.
+ * ends. Everything is addressed by handles; the structs below are plain values that the caller
+ * owns.
  *
  * Errors: a function that can fail returns PHI_OK or a negative enum phi_status and, when its last
- * argument `err` is not NULL, fills it with a code and one line of text that names the file, tensor,
- * field or byte. The library never exits, aborts on bad input, or prints.
+ * argument `err` is not NULL, fills it with a code and one line of text that names the file,
+ * tensor, field or byte. The library never exits, aborts on bad input, or prints.
  */
 #ifndef PHIDELITY_H
 #define PHIDELITY_H
@@ -52,27 +53,28 @@ const char *phi_version(void);
 /* Frees memory that a function below documents as owned by the caller. NULL is fine. */
 void phi_mem_free(void *p);
 
-/* Log lines of the library go to `sink` (level 0 debug, 1 info, 2 warning, 3 error); without one they
- * go nowhere. Set it before anything else; it may be called from any thread. */
+/* Log lines of the library go to `sink` (level 0 debug, 1 info, 2 warning, 3 error); without one
+ * they go nowhere. Set it before anything else; it may be called from any thread. */
 void phi_set_log(void (*sink)(void *context, int level, const char *line), void *context);
 
 /* ---------------------------------------------------------------- model */
 
 struct phi_model;
 
-/* `done` of `total` bytes of the named stage ("loading", "converting"). Called from the opening thread. */
+/* `done` of `total` bytes of the named stage ("loading", "converting"). Called from the opening
+ * thread. */
 typedef void (*phi_progress_fn)(void *context, const char *stage, uint64_t done, uint64_t total);
 
 struct phi_model_options {
-    const char *path;          /* the checkpoint folder; required */
-    const char *tokenizer;     /* another folder for tokenizer and template; NULL = path */
-    const char *chat_template; /* a file, or the text itself when it holds '{'; NULL = the folder's */
-    enum phi_dtype dtype;      /* PHI_AUTO = as config.json says */
-    bool no_weights;           /* tokenizer and template only */
-    bool dummy_weights;        /* --load-format dummy: seeded random weights from config.json alone */
-    uint64_t seed;             /* of the dummy weights */
-    int n_threads;             /* 0 = the physical cores this process may use */
-    phi_progress_fn progress;  /* NULL = none */
+    const char *path;      /* the checkpoint folder; required */
+    const char *tokenizer; /* another folder for tokenizer and template; NULL = path */
+    const char *chat_template; /* a file, or a text that holds '{'; NULL = the folder's */
+    enum phi_dtype dtype; /* PHI_AUTO = as config.json says */
+    bool no_weights;      /* tokenizer and template only */
+    bool dummy_weights;   /* --load-format dummy: seeded random weights from config.json alone */
+    uint64_t seed;        /* of the dummy weights */
+    int n_threads;        /* 0 = the physical cores this process may use */
+    phi_progress_fn progress; /* NULL = none */
     void *progress_context;
 };
 
@@ -119,8 +121,8 @@ enum phi_status phi_detokenize(const struct phi_model *m, const int32_t *ids, si
 
 /* Renders a JSON array of chat messages through the checkpoint's template. `options_json` (n = 0:
  * none) is an object with any of add_generation_prompt (default true), continue_final_message,
- * tools, documents, chat_template_kwargs. *text as in phi_detokenize. PHI_ERR_INVALID when the checkpoint has no
- * template or the template refuses. */
+ * tools, documents, chat_template_kwargs. *text as in phi_detokenize. PHI_ERR_INVALID when the
+ * checkpoint has no template or the template refuses. */
 enum phi_status phi_render_chat(const struct phi_model *m, struct phi_text messages_json,
                                 struct phi_text options_json, char **text, size_t *n_text,
                                 struct phi_error *err);
@@ -130,12 +132,12 @@ enum phi_status phi_render_chat(const struct phi_model *m, struct phi_text messa
 struct phi_engine;
 
 struct phi_engine_options {
-    int max_model_len;          /* 0 = the checkpoint's maximum, or the longest that fits kv_bytes */
-    int max_num_seqs;           /* sequences decoding together; default 64 */
+    int max_model_len; /* 0 = the checkpoint's maximum, or the longest that fits kv_bytes */
+    int max_num_seqs;  /* sequences decoding together; default 64 */
     int max_num_batched_tokens; /* token rows of one step; default 512 */
     int block_size;             /* tokens of a KV block; default 32, a multiple of 16 up to 256 */
-    uint64_t kv_bytes;          /* KV pool; 0 = what max_num_seqs sequences of max_model_len need, at most a
-                                   quarter of the machine's memory, at least one sequence */
+    uint64_t kv_bytes; /* KV pool; 0 = what max_num_seqs sequences of max_model_len need, at most a
+                          quarter of the machine's memory, at least one sequence */
     enum phi_dtype kv_dtype;    /* PHI_AUTO = the model's dtype */
     bool enable_prefix_caching; /* default true: keep KV blocks for prompts that begin alike */
     uint64_t seed;              /* of requests that bring none */
@@ -157,8 +159,8 @@ struct phi_engine_info {
     uint64_t n_steps;
     uint64_t n_preemptions; /* answers that gave their KV blocks back for older ones */
     uint64_t n_crossings;   /* answers that outgrew LongRoPE's original length */
-    /* Prefix cache: tokens of the sequences that were admitted, and how many of them did not have to
-     * be computed. */
+    /* Prefix cache: tokens of the sequences that were admitted, and how many of them did not have
+     * to be computed. */
     uint64_t n_prefix_queries, n_prefix_hits;
 };
 
@@ -169,8 +171,8 @@ enum phi_status phi_engine_plan(const struct phi_model *m, const struct phi_engi
                                 struct phi_engine_info *out, struct phi_error *err);
 
 /* Logits of every position of one sequence, handed over in rising rows:
- * logits is float32 [n_rows, vocab_size], valid during the call. A nonzero return of `sink` stops with
- * PHI_ERR_CANCELLED. Runs on the engine's thread between steps; waits for it. */
+ * logits is float32 [n_rows, vocab_size], valid during the call. A nonzero return of `sink` stops
+ * with PHI_ERR_CANCELLED. Runs on the engine's thread between steps; waits for it. */
 typedef int (*phi_logits_sink)(void *context, size_t first_row, size_t n_rows, const float *logits);
 enum phi_status phi_engine_logits(struct phi_engine *e, const int32_t *ids, size_t n_ids,
                                   phi_logits_sink sink, void *context, struct phi_error *err);
@@ -184,9 +186,9 @@ struct phi_logit_bias {
 
 /* vLLM's SamplingParams: the same names, defaults and ranges. */
 struct phi_sampling {
-    int n;          /* answers, 1..16384; default 1; more than 1 needs temperature > 0 */
-    int max_tokens; /* >= 1, or 0 = as many as the context allows; default 16 */
-    int min_tokens; /* no end before this many; default 0 */
+    int n;                     /* answers, 1..16384; default 1; more than 1 needs temperature > 0 */
+    int max_tokens;            /* >= 1, or 0 = as many as the context allows; default 16 */
+    int min_tokens;            /* no end before this many; default 0 */
     double temperature;        /* 0 = greedy; default 1 */
     double top_p;              /* (0, 1]; default 1 */
     int top_k;                 /* 0 or -1 = off */
@@ -222,8 +224,8 @@ void phi_sampling_init_from_model(struct phi_sampling *s, const struct phi_model
 
 struct phi_request;
 
-/* Validates, copies everything it needs and queues the request. PHI_ERR_INVALID names the field, its
- * value and its range; PHI_ERR_TOO_LONG says prompt, max_tokens and limit in numbers. */
+/* Validates, copies everything it needs and queues the request. PHI_ERR_INVALID names the field,
+ * its value and its range; PHI_ERR_TOO_LONG says prompt, max_tokens and limit in numbers. */
 enum phi_status phi_request_submit(struct phi_engine *e, const int32_t *prompt_ids, size_t n_prompt,
                                    const struct phi_sampling *s, struct phi_request **out,
                                    struct phi_error *err);
@@ -261,8 +263,8 @@ struct phi_event {
     bool last; /* the request's last event: all n answers have ended */
 };
 
-/* Waits at most timeout_ms (< 0 = no limit) for the next event. One thread at a time per request. Returns 1 with *ev filled, 0 on
- * timeout, -1 when the last event was already delivered. */
+/* Waits at most timeout_ms (< 0 = no limit) for the next event. One thread at a time per request.
+ * Returns 1 with *ev filled, 0 on timeout, -1 when the last event was already delivered. */
 int phi_request_next(struct phi_request *r, struct phi_event *ev, int timeout_ms);
 
 /* Prompt logprobs, complete when the first event is delivered: [n_prompt, n_logprobs]; row 0 is all

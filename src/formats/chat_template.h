@@ -10,9 +10,10 @@
 struct phi_chat_template;
 
 /* Looks for the template in the order of transformers: dir/chat_template.jinja,
- * tokenizer_config.json's chat_template (a string, or a list of named ones), dir/chat_template.json. *out is
- * NULL and the status PHI_OK when the checkpoint has none. special tokens (bos_token, eos_token, ...)
- * come from tokenizer_config.json and special_tokens_map.json. */
+ * tokenizer_config.json's chat_template (a string, or a list of named ones),
+ * dir/chat_template.json. *out is NULL and the status PHI_OK when the checkpoint has none. special
+ * tokens (bos_token, eos_token, ...) come from tokenizer_config.json and special_tokens_map.json.
+ */
 enum phi_status phi_chat_template_open(const char *dir, struct phi_chat_template **out,
                                        struct phi_error *err);
 
@@ -34,10 +35,11 @@ struct phi_chat_options {
 };
 
 /* Renders `messages` (an array of objects as in the OpenAI API; `content` null, missing or [] reads
- * as ""; text parts are joined with a newline; the role `developer` becomes `system` unless the template names it; tools are also placed
- * as a JSON string of the function objects in the first system message's `tools` key when the template only reads
- * them there). Appends to *out. A refusal by the template (raise_exception) is PHI_ERR_INVALID with
- * its text. Steps, memory and output are bounded. */
+ * as ""; text parts are joined with a newline; the role `developer` becomes `system` unless the
+ * template names it; tools are also placed as a JSON string of the function objects in the first
+ * system message's `tools` key when the template only reads them there). Appends to *out. A refusal
+ * by the template (raise_exception) is PHI_ERR_INVALID with its text. Steps, memory and output are
+ * bounded. */
 enum phi_status phi_chat_template_render(const struct phi_chat_template *t, const json_t *messages,
                                          const struct phi_chat_options *options,
                                          struct phi_buf *out, struct phi_error *err);
