@@ -1,12 +1,13 @@
 /* bench_kernels.c: how close each kernel comes to this machine's limits. Times the cases of
- * tests/kernels/kernel_cases.c that are marked for it, on every table that the processor runs, and prints each
- * one's share of the read bandwidth and of the arithmetic peak, both measured in the same run.
+ * tests/kernels/kernel_cases.c that are marked for it, on every table that the processor runs,
+ * and prints each one's share of the read bandwidth and of the arithmetic peak, both measured
+ * in the same run.
  *
  *     bench_kernels [FILTER [N_THREADS]]     FILTER: part of a line, such as "avx2 matmul_f32 512x"
  *
- * Each figure is the median of several repeats, and the limits are measured anew for each line, since other
- * load on the machine comes and goes. On one thread processor time is counted, which it disturbs less; on
- * several, wall-clock time. */
+ * Each figure is the median of several repeats, and the limits are measured anew for each line,
+ * since other load on the machine comes and goes. On one thread processor time is counted,
+ * which it disturbs less; on several, wall-clock time. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/threads.h"
@@ -160,7 +161,8 @@ static void run_strip(void *context, size_t item, int thread)
 static void run_all(void *context)
 {
     struct timing *t = context;
-    phi_compute_each(&t->b->compute, (t->n_rows + PHI_STRIP_ROWS - 1) / PHI_STRIP_ROWS, run_strip, t);
+    phi_compute_each(&t->b->compute, (t->n_rows + PHI_STRIP_ROWS - 1) / PHI_STRIP_ROWS, run_strip,
+                     t);
 }
 
 static void print_line(const struct bench *b, const struct kernel_case *c, const char *label,
@@ -185,8 +187,8 @@ static void time_case(const struct kernel_case *c, void *context)
     bool by_strips = c->op <= OP_MATMUL_BF16_PAIRS;
     int n_threads = phi_pool_n_threads(b->compute.pool);
     char label[96];
-    snprintf(label, sizeof label, "%s %s %zux%zux%zu", b->compute.kernels->name, kernel_op_name(c->op),
-             c->n_rows, c->n_tokens, c->k);
+    snprintf(label, sizeof label, "%s %s %zux%zux%zu", b->compute.kernels->name,
+             kernel_op_name(c->op), c->n_rows, c->n_tokens, c->k);
     if ((b->filter && !strstr(label, b->filter)) || (!by_strips && n_threads > 1))
         return; /* what is not cut in strips runs on one thread */
     struct kernel_run *run = kernel_run_create(c, 1);

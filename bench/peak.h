@@ -1,11 +1,13 @@
-/* peak.h: what this machine can do at most, measured: the limits that bench_kernels compares with. */
+/* peak.h: what this machine can do at most, measured: the limits that bench_kernels compares
+ * with. */
 #ifndef PHI_BENCH_PEAK_H
 #define PHI_BENCH_PEAK_H
 
 #include <stddef.h>
 
-/* Runs a chain of independent multiply-adds of the widest kind that the table's features (PHI_CPU_*)
- * allow, for some milliseconds. Returns the number of floating-point operations; the caller times. */
+/* Runs a chain of independent multiply-adds of the widest kind that the table's features
+ * (PHI_CPU_*) allow, for some milliseconds. Returns the number of floating-point operations;
+ * the caller times. */
 double phi_peak_fma(unsigned features);
 /* The same with bfloat16 dot products; 0 where there is no such instruction. */
 double phi_peak_bf16_dot(unsigned features);

@@ -40,14 +40,14 @@ PHI_INLINE __m256 activation_pairs(const void *x, int plane)
     ((struct strip_form){{pack_split_pairs, 2, 16, 2, BLOCK_ROWS}, activation_pairs, 2})
 
 PHI_INLINE void strip_step(__m256 acc[][BLOCK_ROWS], const char **w, const char *const *x,
-                           size_t x_offset, const struct strip_form form, const size_t n_tokens)
+                           const struct strip_form form, const size_t n_tokens)
 {
     PHI_UNROLL
     for (int plane = 0; plane < form.pack.n_planes; plane++) {
         __m256 xv[BLOCK_TOKENS];
         PHI_UNROLL
         for (size_t t = 0; t < n_tokens; t++)
-            xv[t] = form.activation(x[t] + x_offset, plane);
+            xv[t] = form.activation(x[t], plane);
         PHI_UNROLL
         for (size_t r = 0; r < BLOCK_ROWS; r++, *w += PLANE_BYTES) {
             __m256 wv = load8_f32(*w);
@@ -73,17 +73,17 @@ PHI_INLINE void strip_tile(const struct phi_matmul *a, size_t row, size_t token,
             acc[t][r] = _mm256_setzero_ps();
     }
 
-    size_t k = 0;
-    for (; k + form.pack.step_k <= a->k; k += form.pack.step_k)
-        strip_step(acc, &w, x, k * form.x_bytes, form, n_tokens);
-    if (k < a->k) {
-        unsigned char rest[BLOCK_TOKENS][32] = {{0}};
+    unsigned char rest[BLOCK_TOKENS][32];
+    for (size_t k = 0; k < a->k; k += form.pack.step_k) {
+        if (a->k - k < form.pack.step_k)
+            for (size_t t = 0; t < n_tokens; t++) {
+                memset(rest[t], 0, sizeof rest[t]);
+                x[t] = memcpy(rest[t], x[t], (a->k - k) * form.x_bytes);
+            }
+        strip_step(acc, &w, x, form, n_tokens);
         PHI_UNROLL
-        for (size_t t = 0; t < n_tokens; t++) {
-            memcpy(rest[t], x[t] + k * form.x_bytes, (a->k - k) * form.x_bytes);
-            x[t] = (const char *)rest[t];
-        }
-        strip_step(acc, &w, x, 0, form, n_tokens);
+        for (size_t t = 0; t < n_tokens; t++)
+            x[t] += form.pack.step_k * form.x_bytes;
     }
 
     const size_t n_rows = a->n_rows - row < BLOCK_ROWS ? a->n_rows - row : BLOCK_ROWS;
@@ -100,20 +100,16 @@ PHI_INLINE void strip_tile(const struct phi_matmul *a, size_t row, size_t token,
 PHI_INLINE void strip_matmul(const struct phi_matmul *a, const struct strip_form form)
 {
     pack_strip(a, form.pack);
-    for (size_t token = 0, n; token < a->n_tokens; token += n) {
-        n = a->n_tokens - token < BLOCK_TOKENS ? a->n_tokens - token : BLOCK_TOKENS;
+    size_t token = 0;
+    for (; token + BLOCK_TOKENS <= a->n_tokens; token += BLOCK_TOKENS)
         for (size_t row = 0; row < a->n_rows; row += BLOCK_ROWS)
-            switch (n) {
-            case 1:
-                strip_tile(a, row, token, form, 1);
-                break;
-            case 2:
-                strip_tile(a, row, token, form, 2);
-                break;
-            default:
-                strip_tile(a, row, token, form, 3);
-            }
-    }
+            strip_tile(a, row, token, form, BLOCK_TOKENS);
+    for (; token + 2 <= a->n_tokens; token += 2)
+        for (size_t row = 0; row < a->n_rows; row += BLOCK_ROWS)
+            strip_tile(a, row, token, form, 2);
+    for (; token < a->n_tokens; token++)
+        for (size_t row = 0; row < a->n_rows; row += BLOCK_ROWS)
+            strip_tile(a, row, token, form, 1);
 }
 
 static void matmul_f32(const struct phi_matmul *a)
@@ -152,8 +148,9 @@ static void matmul_bf16_pairs(const struct phi_matmul *a)
 
 /* Keys j0 <= j < j1 for n_rows rows from `row` on and n_columns registers from column d on; both
  * counts are constants where this is inlined. */
-PHI_INLINE void sum_tile(const struct phi_weighted_sum *a, size_t row, size_t d, size_t j0, size_t j1,
-                         load8_fn load, size_t v_bytes, const size_t n_rows, const size_t n_columns)
+PHI_INLINE void sum_tile(const struct phi_weighted_sum *a, size_t row, size_t d, size_t j0,
+                         size_t j1, load8_fn load, size_t v_bytes, const size_t n_rows,
+                         const size_t n_columns)
 {
     __m256 acc[4][8];
     float *to = a->acc + row * a->ld_acc + d;
@@ -170,7 +167,8 @@ PHI_INLINE void sum_tile(const struct phi_weighted_sum *a, size_t row, size_t d,
             __m256 values = load(v + 8 * c * v_bytes);
             PHI_UNROLL
             for (size_t r = 0; r < n_rows; r++)
-                acc[r][c] = _mm256_fmadd_ps(_mm256_broadcast_ss(p + r * a->ld_p + j), values, acc[r][c]);
+                acc[r][c] =
+                    _mm256_fmadd_ps(_mm256_broadcast_ss(p + r * a->ld_p + j), values, acc[r][c]);
         }
     }
     PHI_UNROLL
@@ -207,7 +205,8 @@ PHI_INLINE void weighted_sum(const struct phi_weighted_sum *a, load8_fn load, si
             hi = a->hi[r] < hi ? a->hi[r] : hi;
             float *acc = a->acc + r * a->ld_acc;
             for (size_t d = 0; a->c && d < a->d; d += 8)
-                _mm256_storeu_ps(acc + d, _mm256_mul_ps(_mm256_loadu_ps(acc + d), _mm256_set1_ps(a->c[r])));
+                _mm256_storeu_ps(acc + d,
+                                 _mm256_mul_ps(_mm256_loadu_ps(acc + d), _mm256_set1_ps(a->c[r])));
         }
         if (n == 1 || lo >= hi) {
             for (size_t r = row; r < row + n; r++)

@@ -1,6 +1,7 @@
-/* avx512.c: the kernels for AVX-512 F, BW, DQ and VL. With many tokens a register holds the lanes of two rows
- * (x86_strip.h); with few, memory sets the speed and the 256-bit code of x86_rows.h does as well. So do
- * the kernels of x86_lanes.h. The weighted sum has no lanes and uses whole registers. */
+/* avx512.c: the kernels for AVX-512 F, BW, DQ and VL. With many tokens a register holds the
+ * lanes of two rows (x86_strip.h); with few, memory sets the speed and the 256-bit code of
+ * x86_rows.h does as well. So do the kernels of x86_lanes.h. The weighted sum has no lanes and
+ * uses whole registers. */
 #include "kernels/avx512.h"
 #include "kernels/x86_rows.h"
 #include "kernels/x86_strip.h"
@@ -28,9 +29,12 @@ PHI_INLINE __m512 multiply(__m512 acc, __m512 w, __m512 x)
     return _mm512_fmadd_ps(w, x, acc);
 }
 
-#define STRIP_F32 ((struct strip_form){{pack_f32, 1, 8, 4, BLOCK_ROWS}, activation_f32, multiply, 4})
-#define STRIP_BF16 ((struct strip_form){{pack_bf16, 1, 8, 2, BLOCK_ROWS}, activation_f32, multiply, 4})
-#define STRIP_F16 ((struct strip_form){{pack_f16, 1, 8, 2, BLOCK_ROWS}, activation_f32, multiply, 4})
+#define STRIP_F32                                                                                  \
+    ((struct strip_form){{pack_f32, 1, 8, 4, BLOCK_ROWS}, activation_f32, multiply, 4})
+#define STRIP_BF16                                                                                 \
+    ((struct strip_form){{pack_bf16, 1, 8, 2, BLOCK_ROWS}, activation_f32, multiply, 4})
+#define STRIP_F16                                                                                  \
+    ((struct strip_form){{pack_f16, 1, 8, 2, BLOCK_ROWS}, activation_f32, multiply, 4})
 #define STRIP_PAIRS                                                                                \
     ((struct strip_form){{pack_split_pairs, 2, 16, 2, BLOCK_ROWS}, activation_pairs, multiply, 2})
 
@@ -151,7 +155,8 @@ PHI_INLINE void weighted_sum(const struct phi_weighted_sum *a, load16_fn load, s
             hi = a->hi[r] < hi ? a->hi[r] : hi;
             float *acc = a->acc + r * a->ld_acc;
             for (size_t d = 0; a->c && d < a->d; d += 8)
-                _mm256_storeu_ps(acc + d, _mm256_mul_ps(_mm256_loadu_ps(acc + d), _mm256_set1_ps(a->c[r])));
+                _mm256_storeu_ps(acc + d,
+                                 _mm256_mul_ps(_mm256_loadu_ps(acc + d), _mm256_set1_ps(a->c[r])));
         }
         if (n == 1 || lo >= hi) {
             for (size_t r = row; r < row + n; r++)

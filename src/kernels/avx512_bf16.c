@@ -1,6 +1,6 @@
-/* avx512_bf16.c: the AVX-512 kernels with the bfloat16 instructions. VDPBF16PS is the pair form of
- * docs/NUMERICS.md section 3 in one instruction: odd elements first, each product fused and rounded on
- * its own, denormals zero whatever MXCSR says. */
+/* avx512_bf16.c: the AVX-512 kernels with the bfloat16 instructions. VDPBF16PS is the pair form
+ * of docs/NUMERICS.md section 3 in one instruction: odd elements first, each product fused and
+ * rounded on its own, denormals zero whatever MXCSR says. */
 #include "kernels/avx512.h"
 #include "kernels/x86_rows.h"
 #include "kernels/x86_strip.h"
@@ -26,7 +26,8 @@ PHI_INLINE __m512 activation_whole_pairs(const void *x, int plane)
 
 PHI_INLINE __m512 multiply_pairs(__m512 acc, __m512 w, __m512 x)
 {
-    return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_castps_si512(w), (__m512bh)_mm512_castps_si512(x));
+    return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_castps_si512(w),
+                            (__m512bh)_mm512_castps_si512(x));
 }
 
 #define DOT_WHOLE_PAIRS ((struct dot_form){step_dot_pairs, 16, 2, 2})

@@ -1,5 +1,5 @@
-/* select.c: which table of kernels this machine runs. A set counts as present when the processor has
- * the instructions and the operating system saves their registers. */
+/* select.c: which table of kernels this machine runs. A set counts as present when the
+ * processor has the instructions and the operating system saves their registers. */
 #include "base/status.h"
 #include "kernels/kernels.h"
 
@@ -31,13 +31,16 @@ unsigned phi_cpu_features(void)
 {
     enum { YMM_STATE = 0x6, ZMM_STATE = 0xE6 };
     unsigned eax, ebx, ecx, edx, features = 0;
-    if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !has(ecx, bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C))
+    if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) ||
+        !has(ecx, bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C))
         return 0;
     unsigned states = saved_states();
-    if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || !has(ebx, bit_AVX2) || !has(states, YMM_STATE))
+    if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || !has(ebx, bit_AVX2) ||
+        !has(states, YMM_STATE))
         return 0;
     features |= PHI_CPU_AVX2;
-    if (!has(ebx, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL) || !has(states, ZMM_STATE))
+    if (!has(ebx, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL) ||
+        !has(states, ZMM_STATE))
         return features;
     features |= PHI_CPU_AVX512;
     enum { AVX512_BF16 = 1 << 5 }; /* leaf 7, subleaf 1, EAX */

@@ -1,6 +1,7 @@
-/* x86_lanes.h: eight float32 lanes in one 256-bit register, which is how docs/NUMERICS.md counts, so
- * these kernels read like ref.c. Private to the x86 units: each compiles its own copy with its own
- * flags (at least AVX2, FMA, F16C). Tails of fewer than eight elements run the scalar definition. */
+/* x86_lanes.h: eight float32 lanes in one 256-bit register, which is how docs/NUMERICS.md
+ * counts, so these kernels read like ref.c. Private to the x86 units: each compiles its own
+ * copy with its own flags (at least AVX2, FMA, F16C). Tails of fewer than eight elements run
+ * the scalar definition. */
 #ifndef PHI_KERNELS_X86_LANES_H
 #define PHI_KERNELS_X86_LANES_H
 
@@ -71,8 +72,10 @@ PHI_INLINE float reduce8(__m256 lanes)
 /* reduce8 of four registers at once: the same three additions, on shuffled lanes. */
 PHI_INLINE __m128 reduce8x4(__m256 p, __m256 q, __m256 r, __m256 s)
 {
-    __m256 pq = _mm256_add_ps(_mm256_permute2f128_ps(p, q, 0x20), _mm256_permute2f128_ps(p, q, 0x31));
-    __m256 rs = _mm256_add_ps(_mm256_permute2f128_ps(r, s, 0x20), _mm256_permute2f128_ps(r, s, 0x31));
+    __m256 pq =
+        _mm256_add_ps(_mm256_permute2f128_ps(p, q, 0x20), _mm256_permute2f128_ps(p, q, 0x31));
+    __m256 rs =
+        _mm256_add_ps(_mm256_permute2f128_ps(r, s, 0x20), _mm256_permute2f128_ps(r, s, 0x31));
     __m256d low = _mm256_unpacklo_pd(_mm256_castps_pd(pq), _mm256_castps_pd(rs));
     __m256d high = _mm256_unpackhi_pd(_mm256_castps_pd(pq), _mm256_castps_pd(rs));
     __m256 c = _mm256_add_ps(_mm256_castpd_ps(low), _mm256_castpd_ps(high)); /* p p r r q q s s */
@@ -103,7 +106,8 @@ static inline void lanes_to_bf16(uint16_t *y, const float *x, size_t n)
 {
     size_t i = 0;
     for (; i + 16 <= n; i += 16) {
-        __m256i low = bf16_words(_mm256_loadu_ps(x + i)), high = bf16_words(_mm256_loadu_ps(x + i + 8));
+        __m256i low = bf16_words(_mm256_loadu_ps(x + i)),
+                high = bf16_words(_mm256_loadu_ps(x + i + 8));
         __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xD8);
         _mm256_storeu_si256((void *)(y + i), packed);
     }
@@ -220,8 +224,8 @@ static inline void lanes_rms_norm(float *y, const float *x, const float *w, floa
         y[i] = x[i] * r * w[i];
 }
 
-static inline void lanes_layer_norm(float *y, const float *x, const float *w, const float *b, float eps,
-                                    size_t n)
+static inline void lanes_layer_norm(float *y, const float *x, const float *w, const float *b,
+                                    float eps, size_t n)
 {
     float lane[8];
     __m256 sum = _mm256_setzero_ps(), squares = _mm256_setzero_ps();

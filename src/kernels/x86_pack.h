@@ -1,11 +1,12 @@
-/* x86_pack.h: the matrix product for many tokens, first half: the strip of up to sixteen weight rows is
- * widened and interleaved into a->scratch once, and then used for all tokens. Private to the x86 units.
+/* x86_pack.h: the matrix product for many tokens, first half: the strip of up to sixteen weight
+ * rows is widened and interleaved into a->scratch once, and then used for all tokens. Private
+ * to the x86 units.
  *
- * The strip is made of blocks of as many rows as a tile takes, rows beyond n_rows being zero; in a
- * block, one step of all its rows lies together, so that a tile reads a single stream:
+ * The strip is made of blocks of as many rows as a tile takes, rows beyond n_rows being zero;
+ * in a block, one step of all its rows lies together, so that a tile reads a single stream:
  *     [block][step of k][plane][row in block][32 bytes]
- * A plane is 32 bytes of a row: eight float32, or eight pairs of bfloat16. Where pairs are split into
- * float32, a step has two planes: the odd elements, then the even ones. */
+ * A plane is 32 bytes of a row: eight float32, or eight pairs of bfloat16. Where pairs are
+ * split into float32, a step has two planes: the odd elements, then the even ones. */
 #ifndef PHI_KERNELS_X86_PACK_H
 #define PHI_KERNELS_X86_PACK_H
 

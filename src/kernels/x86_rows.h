@@ -1,14 +1,15 @@
 /* x86_rows.h: the matrix product that reads weight rows straight from memory and widens them in
- * registers: for few tokens, where memory sets the speed. One 256-bit register holds the eight lanes of
- * one dot product; a tile is four rows by a few tokens. Written once for all forms and types: a
- * struct dot_form says what one step of a dot product is, and inlining makes it disappear. */
+ * registers: for few tokens, where memory sets the speed. One 256-bit register holds the eight
+ * lanes of one dot product; a tile is four rows by a few tokens. Written once for all forms and
+ * types: a struct dot_form says what one step of a dot product is, and inlining makes it
+ * disappear. */
 #ifndef PHI_KERNELS_X86_ROWS_H
 #define PHI_KERNELS_X86_ROWS_H
 
 #include "kernels/x86_lanes.h"
 
-/* One step of a dot product: acc + the products of `step_k` weights and activations, in the order of
- * NUMERICS.md section 3. */
+/* One step of a dot product: acc + the products of `step_k` weights and activations, in the
+ * order of NUMERICS.md section 3. */
 typedef __m256 (*dot_step_fn)(__m256 acc, const void *w, const void *x);
 
 struct dot_form {
@@ -45,9 +46,19 @@ PHI_INLINE __m256 step_pairs(__m256 acc, const void *w, const void *x)
 
 enum {
     TILE_ROWS = 4,   /* rows of 4 KiB share a set of the L1 cache: more would push each other out */
-    TILE_TOKENS = 6, /* the most that a tile is made for */
+    TILE_TOKENS = 4, /* the most that a tile is made for */
     CHUNK_K = 32,    /* elements between two prefetches: a cache line of 16-bit weights */
 };
+
+/* p itself, or, where a row ends within a step, a copy of what it still holds with zeros behind. */
+static inline const void *padded(unsigned char room[32], const char *p, size_t n_bytes,
+                                 bool short_step)
+{
+    if (!short_step)
+        return p;
+    memset(room, 0, 32);
+    return memcpy(room, p, n_bytes);
+}
 
 /* n_rows <= TILE_ROWS and n_tokens <= TILE_TOKENS are constants where this is inlined. */
 PHI_INLINE void rows_tile(const struct phi_matmul *a, size_t row, size_t token,
@@ -66,8 +77,9 @@ PHI_INLINE void rows_tile(const struct phi_matmul *a, size_t row, size_t token,
             acc[t][r] = _mm256_setzero_ps();
     }
 
-    /* The hardware's prefetchers stop at the end of a page, often a row's: name the next rows. Into the
-     * second level: the misses in flight of the first are fewer, and that alone costs a fifth. */
+    /* The hardware's prefetchers stop at the end of a page, often a row's: name the next rows.
+     * Into the second level: the misses in flight of the first are fewer, and that alone costs
+     * a fifth. */
     const size_t ahead = TILE_ROWS * a->ld_w * form.w_bytes;
     size_t k = 0;
     for (; k + CHUNK_K <= a->k; k += CHUNK_K) {
@@ -81,25 +93,22 @@ PHI_INLINE void rows_tile(const struct phi_matmul *a, size_t row, size_t token,
             for (size_t r = 0; r < n_rows; r++)
                 PHI_UNROLL
                 for (size_t t = 0; t < n_tokens; t++)
-                    acc[t][r] = form.step(acc[t][r], w[r] + i * form.w_bytes, x[t] + i * form.x_bytes);
+                    acc[t][r] =
+                        form.step(acc[t][r], w[r] + i * form.w_bytes, x[t] + i * form.x_bytes);
     }
-    for (; k + form.step_k <= a->k; k += form.step_k)
+    for (; k < a->k; k += form.step_k) {
+        const void *w_at[TILE_ROWS], *x_at[TILE_TOKENS];
+        unsigned char w_rest[TILE_ROWS][32], x_rest[TILE_TOKENS][32];
+        const size_t n = a->k - k < form.step_k ? a->k - k : form.step_k;
+        for (size_t r = 0; r < n_rows; r++)
+            w_at[r] = padded(w_rest[r], w[r] + k * form.w_bytes, n * form.w_bytes, n < form.step_k);
+        for (size_t t = 0; t < n_tokens; t++)
+            x_at[t] = padded(x_rest[t], x[t] + k * form.x_bytes, n * form.x_bytes, n < form.step_k);
         PHI_UNROLL
         for (size_t r = 0; r < n_rows; r++)
             PHI_UNROLL
             for (size_t t = 0; t < n_tokens; t++)
-                acc[t][r] = form.step(acc[t][r], w[r] + k * form.w_bytes, x[t] + k * form.x_bytes);
-    if (k < a->k) {
-        const size_t n = a->k - k;
-        PHI_UNROLL
-        for (size_t r = 0; r < n_rows; r++)
-            PHI_UNROLL
-            for (size_t t = 0; t < n_tokens; t++) {
-                unsigned char w_rest[32] = {0}, x_rest[32] = {0};
-                memcpy(w_rest, w[r] + k * form.w_bytes, n * form.w_bytes);
-                memcpy(x_rest, x[t] + k * form.x_bytes, n * form.x_bytes);
-                acc[t][r] = form.step(acc[t][r], w_rest, x_rest);
-            }
+                acc[t][r] = form.step(acc[t][r], w_at[r], x_at[t]);
     }
 
     PHI_UNROLL
@@ -115,35 +124,21 @@ PHI_INLINE void rows_tile(const struct phi_matmul *a, size_t row, size_t token,
     }
 }
 
-/* tile_tokens <= TILE_TOKENS is what the registers hold: 3 of sixteen, 6 of thirty-two. */
+/* tile_tokens <= TILE_TOKENS is what the registers hold: 3 of sixteen, 4 of thirty-two. */
 PHI_INLINE void rows_matmul(const struct phi_matmul *a, const struct dot_form form,
                             const size_t tile_tokens)
 {
     assert(a->n_rows <= PHI_STRIP_ROWS);
     size_t row = 0;
-    for (; row + TILE_ROWS <= a->n_rows; row += TILE_ROWS)
-        for (size_t token = 0, n; token < a->n_tokens; token += n) {
-            n = a->n_tokens - token < tile_tokens ? a->n_tokens - token : tile_tokens;
-            switch (n) {
-            case 1:
-                rows_tile(a, row, token, form, TILE_ROWS, 1);
-                break;
-            case 2:
-                rows_tile(a, row, token, form, TILE_ROWS, 2);
-                break;
-            case 3:
-                rows_tile(a, row, token, form, TILE_ROWS, 3);
-                break;
-            case 4:
-                rows_tile(a, row, token, form, TILE_ROWS, 4);
-                break;
-            case 5:
-                rows_tile(a, row, token, form, TILE_ROWS, 5);
-                break;
-            default:
-                rows_tile(a, row, token, form, TILE_ROWS, 6);
-            }
-        }
+    for (; row + TILE_ROWS <= a->n_rows; row += TILE_ROWS) {
+        size_t token = 0;
+        for (; token + tile_tokens <= a->n_tokens; token += tile_tokens)
+            rows_tile(a, row, token, form, TILE_ROWS, tile_tokens);
+        for (; token + 2 <= a->n_tokens; token += 2)
+            rows_tile(a, row, token, form, TILE_ROWS, 2);
+        for (; token < a->n_tokens; token++)
+            rows_tile(a, row, token, form, TILE_ROWS, 1);
+    }
     for (; row < a->n_rows; row++)
         for (size_t token = 0; token < a->n_tokens; token++)
             rows_tile(a, row, token, form, 1, 1);

@@ -1,6 +1,6 @@
-/* x86_strip.h: the matrix product for many tokens, second half, with AVX-512: tiles of eight rows by up
- * to six tokens over the packed strip. A register holds the lanes of two rows, and eight activations
- * stand in both its halves. */
+/* x86_strip.h: the matrix product for many tokens, second half, with AVX-512: tiles of eight
+ * rows by up to six tokens over the packed strip. A register holds the lanes of two rows, and
+ * eight activations stand in both its halves. */
 #ifndef PHI_KERNELS_X86_STRIP_H
 #define PHI_KERNELS_X86_STRIP_H
 
@@ -42,14 +42,14 @@ PHI_INLINE __m512 reduce_tokens(__m512 first, __m512 second)
 }
 
 PHI_INLINE void strip_step(__m512 acc[][BLOCK_REGISTERS], const char **w, const char *const *x,
-                           size_t x_offset, const struct strip_form form, const size_t n_tokens)
+                           const struct strip_form form, const size_t n_tokens)
 {
     PHI_UNROLL
     for (int plane = 0; plane < form.pack.n_planes; plane++) {
         __m512 xv[BLOCK_TOKENS];
         PHI_UNROLL
         for (size_t t = 0; t < n_tokens; t++)
-            xv[t] = form.activation(x[t] + x_offset, plane);
+            xv[t] = form.activation(x[t], plane);
         PHI_UNROLL
         for (size_t r = 0; r < BLOCK_REGISTERS; r++, *w += 64) {
             __m512 wv = _mm512_load_ps(*w);
@@ -75,17 +75,17 @@ PHI_INLINE void strip_tile(const struct phi_matmul *a, size_t row, size_t token,
             acc[t][r] = _mm512_setzero_ps();
     }
 
-    size_t k = 0;
-    for (; k + form.pack.step_k <= a->k; k += form.pack.step_k)
-        strip_step(acc, &w, x, k * form.x_bytes, form, n_tokens);
-    if (k < a->k) {
-        unsigned char rest[BLOCK_TOKENS][32] = {{0}};
+    unsigned char rest[BLOCK_TOKENS][32];
+    for (size_t k = 0; k < a->k; k += form.pack.step_k) {
+        if (a->k - k < form.pack.step_k)
+            for (size_t t = 0; t < n_tokens; t++) {
+                memset(rest[t], 0, sizeof rest[t]);
+                x[t] = memcpy(rest[t], x[t], (a->k - k) * form.x_bytes);
+            }
+        strip_step(acc, &w, x, form, n_tokens);
         PHI_UNROLL
-        for (size_t t = 0; t < n_tokens; t++) {
-            memcpy(rest[t], x[t] + k * form.x_bytes, (a->k - k) * form.x_bytes);
-            x[t] = (const char *)rest[t];
-        }
-        strip_step(acc, &w, x, 0, form, n_tokens);
+        for (size_t t = 0; t < n_tokens; t++)
+            x[t] += form.pack.step_k * form.x_bytes;
     }
 
     const size_t n_rows = a->n_rows - row;
@@ -104,29 +104,16 @@ PHI_INLINE void strip_tile(const struct phi_matmul *a, size_t row, size_t token,
 PHI_INLINE void strip_matmul(const struct phi_matmul *a, const struct strip_form form)
 {
     pack_strip(a, form.pack);
-    for (size_t token = 0, n; token < a->n_tokens; token += n) {
-        n = a->n_tokens - token < BLOCK_TOKENS ? a->n_tokens - token : BLOCK_TOKENS;
+    size_t token = 0;
+    for (; token + BLOCK_TOKENS <= a->n_tokens; token += BLOCK_TOKENS)
         for (size_t row = 0; row < a->n_rows; row += BLOCK_ROWS)
-            switch (n) {
-            case 1:
-                strip_tile(a, row, token, form, 1);
-                break;
-            case 2:
-                strip_tile(a, row, token, form, 2);
-                break;
-            case 3:
-                strip_tile(a, row, token, form, 3);
-                break;
-            case 4:
-                strip_tile(a, row, token, form, 4);
-                break;
-            case 5:
-                strip_tile(a, row, token, form, 5);
-                break;
-            default:
-                strip_tile(a, row, token, form, 6);
-            }
-    }
+            strip_tile(a, row, token, form, BLOCK_TOKENS);
+    for (; token + 2 <= a->n_tokens; token += 2)
+        for (size_t row = 0; row < a->n_rows; row += BLOCK_ROWS)
+            strip_tile(a, row, token, form, 2);
+    for (; token < a->n_tokens; token++)
+        for (size_t row = 0; row < a->n_rows; row += BLOCK_ROWS)
+            strip_tile(a, row, token, form, 1);
 }
 
 #endif

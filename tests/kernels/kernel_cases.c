@@ -77,7 +77,8 @@ static void weighted_sum_cases(enum kernel_op op, visit_fn visit, void *context)
 
 static void row_cases(enum kernel_op op, size_t max, visit_fn visit, void *context)
 {
-    static const size_t ns[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 64, 80, 96, 100, 128, 1000, 1024, 2560};
+    static const size_t ns[] = {1,  2,  7,  8,   9,   15,   16,   17,  31,
+                                64, 80, 96, 100, 128, 1000, 1024, 2560};
     for (size_t i = 0; i < sizeof ns / sizeof *ns; i++)
         for (int form = 0; form < 6; form++)
             if (ns[i] <= max)
@@ -89,7 +90,8 @@ static void row_cases(enum kernel_op op, size_t max, visit_fn visit, void *conte
 static void softmax_cases(enum kernel_op op, visit_fn visit, void *context)
 {
     for (size_t i = 0; i < 300; i++) /* the visible range is random */
-        visit(&(struct kernel_case){op, 1, 1, PHI_KEY_BLOCK, i, i % 10 ? DATA_PLAIN : DATA_ZERO, true},
+        visit(&(struct kernel_case){op, 1, 1, PHI_KEY_BLOCK, i, i % 10 ? DATA_PLAIN : DATA_ZERO,
+                                    true},
               context);
 }
 
@@ -111,12 +113,14 @@ static void timed_matmul_cases(enum kernel_op op, visit_fn visit, void *context)
 {
     static const size_t shapes[][3] = {
         /* rows, tokens, k */
-        {32768, 1, 2048}, {8192, 1, 8192},  {32768, 2, 2048}, {32768, 4, 2048},  {32768, 8, 2048},
-        {512, 12, 2048},  {512, 16, 2048},  {512, 64, 2048},  {512, 512, 2048}, {256, 512, 8192},  {512, 512, 256},
-        {512, 1, 64},     {512, 4, 128},    {64, 128, 64},    {64, 128, 80},     {64, 128, 128},
+        {32768, 1, 2048}, {8192, 1, 8192},  {32768, 2, 2048}, {32768, 4, 2048},
+        {32768, 8, 2048}, {512, 12, 2048},  {512, 16, 2048},  {512, 64, 2048},
+        {512, 512, 2048}, {256, 512, 8192}, {512, 512, 256},  {512, 1, 64},
+        {512, 4, 128},    {64, 128, 64},    {64, 128, 80},    {64, 128, 128},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        visit(&(struct kernel_case){op, shapes[i][0], shapes[i][1], shapes[i][2], 0, DATA_PLAIN, false},
+        visit(&(struct kernel_case){op, shapes[i][0], shapes[i][1], shapes[i][2], 0, DATA_PLAIN,
+                                    false},
               context);
 }
 
@@ -125,7 +129,8 @@ static void timed_weighted_sum_cases(enum kernel_op op, visit_fn visit, void *co
     static const size_t shapes[][2] = {/* rows, d */ {1, 64},  {1, 80},  {4, 128}, {8, 64},
                                        {64, 64}, {64, 80}, {64, 96}, {64, 128}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        visit(&(struct kernel_case){op, shapes[i][0], PHI_KEY_BLOCK, shapes[i][1], 0, DATA_PLAIN, false},
+        visit(&(struct kernel_case){op, shapes[i][0], PHI_KEY_BLOCK, shapes[i][1], 0, DATA_PLAIN,
+                                    false},
               context);
 }
 
@@ -136,8 +141,8 @@ void kernel_timed_cases_each(enum kernel_op op, visit_fn visit, void *context)
     else if (is_weighted_sum(op))
         timed_weighted_sum_cases(op, visit, context);
     else
-        visit(&(struct kernel_case){op, 1, 1, op == OP_SOFTMAX_STEP ? PHI_KEY_BLOCK : PHI_LSE_BLOCK, 0,
-                                    DATA_PLAIN, false},
+        visit(&(struct kernel_case){op, 1, 1, op == OP_SOFTMAX_STEP ? PHI_KEY_BLOCK : PHI_LSE_BLOCK,
+                                    0, DATA_PLAIN, false},
               context);
 }
 
@@ -236,7 +241,8 @@ struct kernel_run {
     float max;
 };
 
-/* n_bytes that end `slack` bytes before a page that cannot be touched, all bits set: NaN in any type. */
+/* n_bytes that end `slack` bytes before a page that cannot be touched, all bits set: NaN in any
+ * type. */
 static void *guarded(struct kernel_run *run, size_t n_bytes, size_t slack)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -296,8 +302,8 @@ static void make_matmul(struct kernel_run *run)
     run->matmul.y = output(run, c->n_tokens * run->matmul.ld_y * sizeof(float));
 }
 
-/* Row r sees keys [lo, hi), causal-like so that many rows share most keys; some see none. What it does
- * not see has p = NaN, and keys that nobody sees stay NaN. */
+/* Row r sees keys [lo, hi), causal-like so that many rows share most keys; some see none. What
+ * it does not see has p = NaN, and keys that nobody sees stay NaN. */
 static void make_weighted_sum(struct kernel_run *run)
 {
     static const enum element types[] = {F32, BF16, F16};
@@ -357,7 +363,8 @@ static void make_row(struct kernel_run *run)
 {
     const struct kernel_case *c = &run->c;
     enum kernel_op op = c->op;
-    bool to_16 = op == OP_TO_BF16 || op == OP_TO_F16, from_16 = op == OP_FROM_BF16 || op == OP_FROM_F16;
+    bool to_16 = op == OP_TO_BF16 || op == OP_TO_F16,
+         from_16 = op == OP_FROM_BF16 || op == OP_FROM_F16;
     enum element type = to_16 ? RAW32 : from_16 ? RAW16 : F32;
     size_t n = c->k;
     run->x = matrix(run, 1, n, n, type, 0);
@@ -429,8 +436,8 @@ size_t kernel_run_scratch_bytes(const struct kernel_run *run)
 static void call_matmul(const struct kernel_run *run, const struct phi_kernels *t, size_t begin,
                         size_t end, void *scratch)
 {
-    void (*const matmul[])(const struct phi_matmul *) = {t->matmul_f32, t->matmul_bf16, t->matmul_f16,
-                                                         t->matmul_bf16_pairs};
+    void (*const matmul[])(const struct phi_matmul *) = {t->matmul_f32, t->matmul_bf16,
+                                                         t->matmul_f16, t->matmul_bf16_pairs};
     size_t w_bytes = run->c.op == OP_MATMUL_F32 ? 4 : 2;
     end = end < run->c.n_rows ? end : run->c.n_rows;
     for (size_t row = begin; row < end; row += PHI_STRIP_ROWS) {

@@ -1,5 +1,5 @@
-/* kernel_cases.h: every kernel of a table on every shape worth trying, behind one call. The tests run
- * a case on two tables and compare bytes; bench/bench_kernels.c times the same cases.
+/* kernel_cases.h: every kernel of a table on every shape worth trying, behind one call. The
+ * tests run a case on two tables and compare bytes; bench/bench_kernels.c times the same cases.
  *
  * To add a case, add a line to a list in kernel_cases.c. */
 #ifndef PHI_TESTS_KERNEL_CASES_H
@@ -54,7 +54,8 @@ void kernel_cases_each(enum kernel_op op, void (*visit)(const struct kernel_case
                        void *context);
 
 /* The same for the cases worth timing; too large to run on the reference. */
-void kernel_timed_cases_each(enum kernel_op op, void (*visit)(const struct kernel_case *c, void *context),
+void kernel_timed_cases_each(enum kernel_op op,
+                             void (*visit)(const struct kernel_case *c, void *context),
                              void *context);
 
 /* What a case has to read or write at least once, and its multiplications and additions (0 where
@@ -65,8 +66,8 @@ struct kernel_work {
 
 struct kernel_work kernel_case_work(const struct kernel_case *c);
 
-/* A case with its inputs made and its output filled with a pattern. Inputs end at a page that cannot be
- * read; what lies between rows, and keys that no query sees, are NaN. */
+/* A case with its inputs made and its output filled with a pattern. Inputs end at a page that
+ * cannot be read; what lies between rows, and keys that no query sees, are NaN. */
 struct kernel_run;
 
 /* NULL when memory is short. The same seed makes the same inputs on any machine. */
@@ -76,8 +77,8 @@ void kernel_run_destroy(struct kernel_run *run);
 /* Puts the output, and inputs that were overwritten, back to their first state. */
 void kernel_run_reset(struct kernel_run *run);
 /* Weight rows [begin, end) of a matrix product; other kernels do everything whatever the rows. */
-void kernel_run_call(struct kernel_run *run, const struct phi_kernels *table, size_t begin, size_t end,
-                     void *scratch);
+void kernel_run_call(struct kernel_run *run, const struct phi_kernels *table, size_t begin,
+                     size_t end, void *scratch);
 size_t kernel_run_scratch_bytes(const struct kernel_run *run);
 
 /* The output with its surroundings. */

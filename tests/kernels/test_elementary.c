@@ -1,5 +1,5 @@
-/* test_elementary.c: elementary.h against the C library in double precision, and the 16-bit floats against
- * their definition, exhaustively, for the scalar functions and for every table. */
+/* test_elementary.c: elementary.h against the C library in double precision, and the 16-bit
+ * floats against their definition, exhaustively, for the scalar functions and for every table. */
 #include "kernels/elementary.h"
 #include "kernels/kernels.h"
 
@@ -52,7 +52,8 @@ static double gelu_new(double x)
 }
 
 /* Far below zero both functions are a tiny share of x: the error is counted in ulps of x. */
-static void check_activation(const char *name, float (*f)(float), double (*exact)(double), double limit)
+static void check_activation(const char *name, float (*f)(float), double (*exact)(double),
+                             double limit)
 {
     double worst = 0.0;
     for (double x = -30.0; x <= 30.0; x += 1.0 / 8192 + 1e-6) {
@@ -131,7 +132,8 @@ static void bf16_widens_exactly(void **state)
     }
 }
 
-/* Between any two neighbours, the middle goes to the even one and its own neighbours to the nearer. */
+/* Between any two neighbours, the middle goes to the even one and its own neighbours to the
+ * nearer. */
 static void check_rounding(uint16_t (*narrow)(float), float (*widen)(uint16_t), uint32_t first,
                            uint32_t infinity)
 {
@@ -183,7 +185,8 @@ static void check_table(const struct phi_kernels *t)
     /* Of float16 the middle is bit 12 for normal values; denormals differ in theirs. */
     for (uint32_t shift = 12; shift < 23; shift++) {
         for (size_t i = 0; i < 3 * N_HALVES; i++)
-            wide[i] = phi_f32_from_bits(((uint32_t)(i / 3) << 16 | 1u << shift) + (uint32_t)(i % 3) - 1);
+            wide[i] =
+                phi_f32_from_bits(((uint32_t)(i / 3) << 16 | 1u << shift) + (uint32_t)(i % 3) - 1);
         t->to_f16(narrow, wide, 3 * N_HALVES);
         for (size_t i = 0; i < 3 * N_HALVES; i++)
             assert_int_equal(narrow[i], phi_f32_to_f16(wide[i]));

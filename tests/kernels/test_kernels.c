@@ -1,7 +1,8 @@
-/* test_kernels.c: every table that this processor can run equals the reference, bit for bit, on every
- * case of kernel_cases.c; and the reference equals the committed hash, on every machine.
+/* test_kernels.c: every table that this processor can run equals the reference, bit for bit, on
+ * every case of kernel_cases.c; and the reference equals the committed hash, on every machine.
  *
- * PHI_TEST_SEED=n tries other random inputs (the seed is printed), PHI_TEST_FILTER='avx2 *' other tests. */
+ * PHI_TEST_SEED=n tries other random inputs (the seed is printed), PHI_TEST_FILTER='avx2 *'
+ * other tests. */
 #include "base/alloc.h"
 #include "kernel_cases.h"
 
@@ -15,8 +16,8 @@
 #include <cmocka.h>
 
 enum { GOLDEN_SEED = 1 };
-/* FNV-1a over all outputs of ref with GOLDEN_SEED. It changes only with docs/NUMERICS.md (a new output
- * bit) or with the list of cases; `test_kernels` prints the hash it found. */
+/* FNV-1a over all outputs of ref with GOLDEN_SEED. It changes only with docs/NUMERICS.md (a new
+ * output bit) or with the list of cases; `test_kernels` prints the hash it found. */
 static const uint64_t golden_hash = 0x1B1686B627943B61;
 
 static uint64_t seed = GOLDEN_SEED;
@@ -54,10 +55,11 @@ static void compare_case(const struct kernel_case *c, void *context)
     run_case(run, p->table);
     for (size_t i = 0; i < n_bytes; i++)
         if (output[i] != expected[i])
-            fail_msg("%s %s: n_rows %zu n_tokens %zu k %zu gap %zu data %d in_place %d, seed %" PRIu64
-                     ": byte %zu of %zu is %02x and not %02x",
-                     p->table->name, kernel_op_name(c->op), c->n_rows, c->n_tokens, c->k, c->gap,
-                     (int)c->data, c->in_place, seed, i, n_bytes, output[i], expected[i]);
+            fail_msg(
+                "%s %s: n_rows %zu n_tokens %zu k %zu gap %zu data %d in_place %d, seed %" PRIu64
+                ": byte %zu of %zu is %02x and not %02x",
+                p->table->name, kernel_op_name(c->op), c->n_rows, c->n_tokens, c->k, c->gap,
+                (int)c->data, c->in_place, seed, i, n_bytes, output[i], expected[i]);
     free(expected);
     kernel_run_destroy(run);
     p->n_cases++;
@@ -75,7 +77,7 @@ static void equals_reference(void **state)
     assert_true(p.n_cases > 0);
 }
 
-/* ---------------------------------------------------------------- the reference against its hash */
+/* ---------------------------------------------------------------- the golden hash */
 
 struct hashing {
     uint64_t random, hash;
@@ -131,7 +133,8 @@ static void pairs_over_all_exponents(void **state)
         a.y = got;
         table->matmul_bf16_pairs(&a);
         for (size_t i = 0; i < N * N; i++)
-            if (memcmp(&want[i], &got[i], sizeof *got) != 0 && (want[i] == want[i] || got[i] == got[i]))
+            if (memcmp(&want[i], &got[i], sizeof *got) != 0 &&
+                (want[i] == want[i] || got[i] == got[i]))
                 fail_msg("%s: round %d, seed %" PRIu64 ": %a is not %a", table->name, round, seed,
                          (double)got[i], (double)want[i]);
     }
@@ -155,8 +158,8 @@ int main(void)
         cmocka_set_test_filter(getenv("PHI_TEST_FILTER"));
     print_message("# PHI_TEST_SEED=%" PRIu64 "\n", seed);
 
-    tests[n++] = (struct CMUnitTest){"reference has golden hash", reference_has_golden_hash, NULL, NULL,
-                                     NULL};
+    tests[n++] = (struct CMUnitTest){"reference has golden hash", reference_has_golden_hash, NULL,
+                                     NULL, NULL};
     for (const struct phi_kernels *const *t = phi_kernels_all(); *t; t++) {
         if (*t == &phi_kernels_ref)
             continue;

@@ -66,7 +66,8 @@ static void tables_are_whole(void **state)
         assert_true(k->matmul_f32 && k->matmul_bf16 && k->matmul_f16 && k->matmul_bf16_pairs);
         assert_true(k->to_bf16 && k->to_f16 && k->from_bf16 && k->from_f16);
         assert_true(k->rms_norm && k->layer_norm && k->gelu_new && k->silu_mul && k->softmax_step);
-        assert_true(k->weighted_sum_f32 && k->weighted_sum_bf16 && k->weighted_sum_f16 && k->sum_exp);
+        assert_true(k->weighted_sum_f32 && k->weighted_sum_bf16 && k->weighted_sum_f16 &&
+                    k->sum_exp);
     }
 }
 
