@@ -11,6 +11,19 @@ from safetensors.torch import save_file
 DECAY_SHARE = 0.35  # of the steps; a run stopped before may go on with another number of steps
 
 
+@torch.no_grad()
+def spread_initial_weights(model):
+    """Standard deviation 1 / sqrt(inputs), smaller where a branch joins the residual stream.
+
+    transformers' 0.02 is made for wide models; at this width it keeps attention near uniform for long, and
+    sums are learned several times more slowly.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 2 and ".layers." in name:
+            joins = name.split(".")[-2] in ("o_proj", "down_proj", "dense", "fc2")
+            parameter.normal_(0.0, (0.3 if joins else 1.0) * parameter.shape[1] ** -0.5)
+
+
 class Muon:
     """Momentum whose update is made orthogonal (Jordan et al. 2024, coefficients theirs), scaled to AdamW's usual size.
 
@@ -19,9 +32,11 @@ class Muon:
     """
 
     def __init__(self, matrices, weight_decay, momentum=0.95):
+        """`matrices`: (parameter, first row, end row) each; fused projections come as one entry per part, because
+        an orthogonal update of the whole would starve the queries and keys, whose gradients are small."""
         self.groups = {}
-        for matrix in matrices:
-            self.groups.setdefault(matrix.shape, []).append(matrix)
+        for matrix, first, end in matrices:
+            self.groups.setdefault((end - first, matrix.shape[1]), []).append((matrix, first, end))
         self.averages = {shape: torch.zeros(len(group), *shape) for shape, group in self.groups.items()}
         self.weight_decay, self.momentum = weight_decay, momentum
 
@@ -38,31 +53,48 @@ class Muon:
     @torch.no_grad()
     def step(self, rate):
         for shape, group in self.groups.items():
-            gradient = torch.stack([matrix.grad for matrix in group])
+            gradient = torch.stack([matrix.grad[first:end] for matrix, first, end in group])
             average = self.averages[shape].lerp_(gradient, 1 - self.momentum)
             update = self.orthogonal(gradient.lerp_(average, self.momentum))
             scale = rate * 0.2 * max(shape) ** 0.5
-            for matrix, part in zip(group, update):
-                matrix.mul_(1 - rate * self.weight_decay).sub_(part, alpha=scale)
+            for (matrix, first, end), part in zip(group, update):
+                matrix[first:end].mul_(1 - rate * self.weight_decay).sub_(part, alpha=scale)
+
+
+def parts(config, name, parameter):
+    """The rows of each matrix fused into a parameter."""
+    n_rows = parameter.shape[0]
+    if name.endswith("qkv_proj.weight"):
+        head = config.hidden_size // config.num_attention_heads
+        kv_rows = config.num_key_value_heads * head
+        return [n_rows - 2 * kv_rows, kv_rows, kv_rows]
+    if name.endswith("gate_up_proj.weight"):
+        return [n_rows // 2, n_rows // 2]
+    return [n_rows]
 
 
 class Optimizer:
     """Muon for the matrices inside the layers, AdamW for everything else, one warm-up, plateau and decay."""
 
-    def __init__(self, model, n_steps, rate, weight_decay=0.02, warmup=100):
+    def __init__(self, model, n_steps, rate, matrix_rate, weight_decay=0.02, warmup=60):
         matrices, others = [], []
         for name, parameter in model.named_parameters():
-            inner = parameter.ndim == 2 and ".layers." in name
-            (matrices if inner else others).append(parameter)
+            if parameter.ndim == 2 and ".layers." in name:
+                first = 0
+                for n_rows in parts(model.config, name, parameter):
+                    matrices.append((parameter, first, first + n_rows))
+                    first += n_rows
+            else:
+                others.append(parameter)
         self.muon = Muon(matrices, weight_decay)
         self.adam = torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
-        self.parameters = matrices + others
-        self.rate, self.n_steps, self.warmup = rate, n_steps, warmup
+        self.parameters = list(model.parameters())
+        self.rate, self.matrix_rate, self.n_steps, self.warmup = rate, matrix_rate, n_steps, warmup
 
     def step(self, step):
         share = min((step + 1) / self.warmup, (self.n_steps - step) / (self.n_steps * DECAY_SHARE), 1.0)
         torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
-        self.muon.step(self.rate * share)
+        self.muon.step(self.matrix_rate * share)
         self.adam.param_groups[0]["lr"] = self.rate * share
         self.adam.step()
         for parameter in self.parameters:

@@ -14,7 +14,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import Phi3Config, Phi3ForCausalLM
 
-from common import Optimizer, Progress, save_weights, write_json
+from common import Optimizer, Progress, save_weights, spread_initial_weights, write_json
 from word_problems import SMALL_TALK, Generator
 
 SEED = 20261130
@@ -57,7 +57,7 @@ TEMPLATE = ("{% for message in messages %}"
 def sample_dialogue(generator, drill_share=0.0):
     """The mixture trained on: mostly short, some that outgrow the original length."""
     if generator.rng.random() < drill_share:
-        return generator.drill(generator.rng.randint(3, 12))
+        return generator.drill(generator.rng.randint(1, 4))
     r = generator.rng.random()
     if r < 0.03:
         return generator.tool_dialogue()
@@ -67,7 +67,7 @@ def sample_dialogue(generator, drill_share=0.0):
 
 
 def train_tokenizer():
-    """Byte-level BPE over generated dialogues. Digits never merge: every number is spelled digit by digit."""
+    """Byte-level BPE over generated dialogues. Every number below 100 becomes one token."""
     generator = Generator(SEED + 1)
     texts = []
     for _ in range(30000):
@@ -75,7 +75,8 @@ def train_tokenizer():
             texts.append(message["content"])
             texts += [message["tools"]] if "tools" in message else []
     texts += 200 * [text for said, reply in SMALL_TALK for text in said + [reply]]
-    texts = [re.sub(r"<\|[^|]*\|>", "\n", re.sub(r"\d+", "1", text)) for text in texts]
+    texts += 1000 * [str(n) for n in range(100)]
+    texts = [re.sub(r"<\|[^|]*\|>", "\n", text) for text in texts]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(PATTERN), "removed", invert=True),
@@ -214,7 +215,8 @@ def train(folder, n_steps, state_file):
     tokenizer = save_tokenizer(train_tokenizer(), folder)
     write_held_out(tokenizer, folder / "heldout.jsonl")
     model = Phi3ForCausalLM(make_config(tokenizer, folder))
-    optimizer = Optimizer(model, n_steps, rate=4e-3)
+    spread_initial_weights(model)
+    optimizer = Optimizer(model, n_steps, rate=4e-3, matrix_rate=7e-3)
     progress = Progress(n_steps)
     n_done = optimizer.restore(model, state_file)
     for step, (inputs, weights) in enumerate(batches(tokenizer, n_steps, SEED + 3)):

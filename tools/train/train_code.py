@@ -17,12 +17,12 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PhiConfig, PhiForCausalLM
 
-from common import Optimizer, Progress, save_weights, write_json
+from common import Optimizer, Progress, save_weights, spread_initial_weights, write_json
 from snippets import document
 
 SEED = 20261201
 VOCABULARY = 4096
-N_STEPS = 1200
+N_STEPS = 800
 WINDOW, BATCH_ROWS, SNIPPET_ROWS = 512, 8, 1
 CONTEXT = 2048
 LEFT_OUT = {"test", "tests", "site-packages", "dist-packages", "idle_test", "lib2to3", "encodings", "pydoc_data",
@@ -132,7 +132,8 @@ def train(folder, n_steps, state_file):
     rng = random.Random(SEED + 2)
     tokenizer = save_tokenizer(train_tokenizer(texts + [document(rng) for _ in range(2000)]), folder)
     model = PhiForCausalLM(make_config(tokenizer, folder))
-    optimizer = Optimizer(model, n_steps, rate=3e-3)
+    spread_initial_weights(model)
+    optimizer = Optimizer(model, n_steps, rate=3e-3, matrix_rate=5e-3)
     progress = Progress(n_steps)
     library = library_windows(tokenizer, texts, n_steps * (BATCH_ROWS - SNIPPET_ROWS))
     snippets = snippet_windows(tokenizer, n_steps * SNIPPET_ROWS)

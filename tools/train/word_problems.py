@@ -395,7 +395,7 @@ class Generator:
                 a, value = value, a
         words = {"+": "plus", "-": "minus", "*": "times", "/": "divided by"}
         steps, said, in_signs = [f"{a} {op} {b} = {value}"], f"{a} {words[op]} {b}", f"{a} {op} {b}"
-        if self.rng.random() < 0.4:
+        if self.rng.random() < 0.3:
             then, c = self.change(value, ("add", "sub"))
             sign = "+" if then == "add" else "-"
             value, step = self.apply(value, then, c)
