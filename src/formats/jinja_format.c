@@ -204,9 +204,9 @@ static enum phi_status append_float(struct phi_jinja_run *r, struct phi_buf *out
     if (l->type == '%')
         f *= 100;
     snprintf(spec, sizeof spec, "%%%s.*%c", l->alternate ? "#" : "", type);
-    snprintf(digits, sizeof digits - 1, spec, precision, fabs(f));
+    int n = snprintf(digits, sizeof digits - 1, spec, precision, fabs(f));
     if (l->type == '%')
-        strcat(digits, "%");
+        snprintf(digits + n, sizeof digits - (size_t)n, "%%");
     struct phi_buf grouped = {0};
     if (l->grouping)
         append_grouped(&grouped, digits, l->grouping);

@@ -40,7 +40,7 @@ void phi_jinja_append_float(struct phi_buf *out, double f)
             break;
     }
     const char *e = strchr(digits, 'e');
-    int exponent = atoi(e + 1);
+    int exponent = (int)strtol(e + 1, NULL, 10);
     if (exponent < -4 || exponent >= 16) {
         phi_buf_append(out, digits, (size_t)(e - digits));
         phi_buf_printf(out, "e%c%02d", exponent < 0 ? '-' : '+', abs(exponent));
