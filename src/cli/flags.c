@@ -90,6 +90,8 @@ const struct cli_option_group cli_engine_group = {
          .max = 9e18, .human_size = true,
          .help = "size of the KV cache; 0 takes what the other limits need, at most a quarter of "
                  "the memory"},
+        {.name = "enable-prefix-caching", .kind = CLI_BOOL, AT(prefix_caching), .initial = "on",
+         .help = "prompts that begin alike, as the turns of a chat do, share what is computed"},
         {0},
     },
 };
@@ -207,6 +209,7 @@ void cli_engine_options(const struct cli_args *args, const struct cli_engine_fla
     out->kv_bytes = (uint64_t)flags->kv_bytes;
     out->kv_dtype = (enum phi_dtype)flags->kv_dtype;
     out->enable_prefix_caching = flags->enable_prefix_caching;
+    out->enable_prefix_caching = flags->prefix_caching;
     out->seed = (uint64_t)seed;
     if (cli_given(args, "max-num-seqs"))
         return;

@@ -213,6 +213,16 @@ class Generate(Case):
                                  "--prompt-token-ids", "[6]").decode()
         self.assertEqual(together, "".join(alone))
 
+    def test_prefix_caching_changes_nothing(self):
+        prompt = " ".join(str(i % 200) for i in range(70))
+        arguments = ["--seed", "5", "--max-num-seqs", "1"]
+        for _ in range(2):
+            arguments += ["--prompt-token-ids", prompt]
+        cached, plain = self.ids(*arguments, prompt=prompt), \
+            self.ids(*arguments, "--no-enable-prefix-caching", prompt=prompt)
+        self.assertEqual(cached, plain)
+        self.assertEqual(len(set(cached.splitlines())), 1)
+
     def test_several_answers(self):
         result = run("generate", RANDOM, "--prompt-token-ids", "1 2", "--n", "3", "--print-token-ids",
                      "--ignore-eos", "--seed", "3", "--max-tokens", "6")
