@@ -91,8 +91,8 @@ class Optimizer:
         self.parameters = list(model.parameters())
         self.rate, self.matrix_rate, self.n_steps, self.warmup = rate, matrix_rate, n_steps, warmup
 
-    def step(self, step):
-        share = min((step + 1) / self.warmup, (self.n_steps - step) / (self.n_steps * DECAY_SHARE), 1.0)
+    def step(self, step, factor=1.0):
+        share = factor * min((step + 1) / self.warmup, (self.n_steps - step) / (self.n_steps * DECAY_SHARE), 1.0)
         torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
         self.muon.step(self.matrix_rate * share)
         self.adam.param_groups[0]["lr"] = self.rate * share

@@ -155,33 +155,30 @@ class Generator:
         return self.rng.randint(1, bound)
 
     def factors(self):
-        return self.rng.randint(2, 6), self.rng.randint(2, 6)
-
-    def say(self, n, words_share=0.12):
-        return in_words(n) if n <= 20 and self.rng.random() < words_share else str(n)
+        return self.rng.randint(2, 5), self.rng.randint(2, 5)
 
     @staticmethod
     def count(n, thing):
         return thing[0] if n == 1 else thing[1]
 
     def quantity(self, n, thing):
-        return f"{self.say(n)} {self.count(n, thing)}"
+        return f"{n} {self.count(n, thing)}"
 
     # ---- changes: what may happen to the number somebody holds
 
     def change(self, n, allow=("add", "sub", "double", "half")):
-        """(operation, operand) that is possible on n; results stay within 0..49."""
+        """(operation, operand) that is possible on n; results stay within 0..29."""
         while True:
             op = self.rng.choices(("add", "sub", "double", "half"), (45, 45, 6, 4))[0]
             if op not in allow:
                 continue
-            if op == "add" and n <= 37:
-                return op, self.number(12)
+            if op == "add" and n <= 20:
+                return op, self.number(9)
             if op == "sub" and n >= 1:
-                return op, self.number(min(12, n))
-            if op == "double" and 1 <= n <= 12:
+                return op, self.number(min(9, n))
+            if op == "double" and 1 <= n <= 10:
                 return op, 2
-            if op == "half" and 2 <= n <= 24 and n % 2 == 0:
+            if op == "half" and 2 <= n <= 20 and n % 2 == 0:
                 return op, 2
             allow = ("add", "sub")
 
@@ -193,17 +190,14 @@ class Generator:
 
     def clause(self, op, b, who, thing):
         """'buys 4 more' in the present tense, third person."""
-        b_text = self.say(b)
         friend = self.person((who,))[0]
         if op == "add":
             return self.rng.choice([
-                f"buys {b_text} more", f"finds {b_text} more", f"gets {b_text} more", f"gets {b_text} more from {friend}",
-                f"is given {b_text} more", f"picks {b_text} more", f"wins {b_text} more", f"adds {b_text} more",
+                f"buys {b} more", f"finds {b} more", f"gets {b} more", f"gets {b} more from {friend}",
             ])
         if op == "sub":
             return self.rng.choice([
-                f"gives away {b_text}", f"gives {b_text} to {friend}", f"loses {b_text}", f"sells {b_text}",
-                f"gives {friend} {b_text}", f"throws away {b_text}", f"uses {b_text}", f"drops {b_text}",
+                f"gives away {b}", f"gives {b} to {friend}", f"loses {b}", f"sells {b}",
             ])
         if op == "double":
             return self.rng.choice(["doubles them", "doubles that number", "gets as many again"])
@@ -240,7 +234,7 @@ class Generator:
 
     def one_change(self):
         (who, pronoun), thing = self.person(), self.rng.choice(OBJECTS)
-        n = self.number(25)
+        n = self.number(18)
         op, b = self.change(n)
         value, step = self.apply(n, op, b)
         opening, clause = self.opening(who, n, thing), self.clause(op, b, who, thing)
@@ -251,7 +245,7 @@ class Generator:
 
     def two_changes(self):
         (who, pronoun), thing = self.person(), self.rng.choice(OBJECTS)
-        n = self.number(20)
+        n = self.number(15)
         op1, b1 = self.change(n)
         middle, step1 = self.apply(n, op1, b1)
         op2, b2 = self.change(middle)
@@ -306,11 +300,11 @@ class Generator:
         receivers = {"friend": "friends", "child": "children", "cousin": "cousins"}[receiver]
         unit = self.count(each, thing)
         answer_step = f"{total} / {parts} = {each}"
-        amount, n_parts = self.quantity(total, thing), self.say(parts)
+        amount, n_parts = self.quantity(total, thing), parts
         if self.rng.random() < 0.35:
             bought = self.rng.randint(1, total - 1)
             start = total - bought
-            text = (f"{self.opening(who, start, thing)} and buys {self.say(bought)} more. "
+            text = (f"{self.opening(who, start, thing)} and buys {bought} more. "
                     f"{pronoun.capitalize()} shares them equally among {n_parts} {receivers}.")
             kind, steps = "two_step", [f"{start} + {bought} = {total}", answer_step]
         else:
@@ -329,12 +323,12 @@ class Generator:
         return first[0], second[0], thing, self.number(top), self.number(top)
 
     def both_have(self, one, two, thing, a, b):
-        return self.rng.choice([f"{one} has {self.quantity(a, thing)} and {two} has {self.say(b)}.",
+        return self.rng.choice([f"{one} has {self.quantity(a, thing)} and {two} has {b}.",
                                 f"{one} has {self.quantity(a, thing)}. {two} has {self.quantity(b, thing)}.",
                                 f"{one} owns {self.quantity(a, thing)} and {two} owns {self.quantity(b, thing)}."])
 
     def compare(self):
-        one, two, thing, a, b = self.two_people(25)
+        one, two, thing, a, b = self.two_people(18)
         if a == b:
             a += 1
         text = self.both_have(one, two, thing, a, b)
@@ -352,7 +346,7 @@ class Generator:
                      Answer(value, unit, f"{more} has {value} {word} {unit} than {less}.", [f"{high} - {low} = {value}"]))
 
     def together(self):
-        one, two, thing, a, b = self.two_people(15)
+        one, two, thing, a, b = self.two_people(12)
         question = self.rng.choice([f"How many {thing[1]} do they have together?", "How many do they have together?",
                                     f"How many {thing[1]} do they have in all?"])
         unit = self.count(a + b, thing)
@@ -361,10 +355,10 @@ class Generator:
 
     def together_then_change(self):
         """'Ben has 3 more than Anna. How many do they have together?'"""
-        one, two, thing, a, b = self.two_people(12)
-        relation, other, sign = f"{self.say(b)} more", a + b, "+"
+        one, two, thing, a, b = self.two_people(9)
+        relation, other, sign = f"{b} more", a + b, "+"
         if b < a and self.rng.random() < 0.4:
-            relation, other, sign = f"{self.say(b)} fewer", a - b, "-"
+            relation, other, sign = f"{b} fewer", a - b, "-"
         text = f"{one} has {self.quantity(a, thing)}. {two} has {relation} than {one}."
         first_step = f"{a} {sign} {b} = {other}"
         if self.rng.random() < 0.5:
@@ -382,11 +376,11 @@ class Generator:
         """Bare arithmetic of one or two operations."""
         op = self.rng.choice("++--*/")
         if op == "+":
-            a, b = self.number(25), self.number(12)
+            a, b = self.number(18), self.number(9)
             value = a + b
         elif op == "-":
-            a = self.number(37)
-            b = self.number(min(a, 12))
+            a = self.number(27)
+            b = self.number(min(a, 9))
             value = a - b
         else:
             a, b = self.factors()
@@ -400,7 +394,7 @@ class Generator:
             sign = "+" if then == "add" else "-"
             value, step = self.apply(value, then, c)
             steps, said, in_signs = steps + [step], f"{said} {words[sign]} {c}", f"{in_signs} {sign} {c}"
-        shown = self.rng.choice([in_signs, in_signs, said])
+        shown = self.rng.choice([in_signs, in_signs, in_signs, said])
         question = self.rng.choice([f"What is {shown}?", f"How much is {shown}?", f"{shown}?", f"{shown}?", f"What is {shown}"])
         return Story("one_step" if len(steps) == 1 else "two_step", question,
                      Answer(value, "", f"{said} is {value}.", steps))
@@ -457,7 +451,7 @@ class Generator:
 
     def drill(self, n_turns):
         """Bare arithmetic only, one question after the other: the densest practice per token."""
-        form = self.rng.choice(("number", "number", "number", "steps", "words", "json", "sentence"))
+        form = self.rng.choice(("number", "number", "number", "number", "number", "steps", "words", "json"))
         messages = [{"role": "system", "content": self.rng.choice(FORMS[form])}]
         for _ in range(n_turns):
             story = self.story(plain=True)
