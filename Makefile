@@ -36,7 +36,7 @@ bench: deps all
 
 lint:
 	@scripts/lint.py
-	@scripts/analyse.sh $(BUILD)
+	@scripts/analyse.sh
 
 asan-check: deps
 	@test -f build-asan/build.ninja || meson setup build-asan -Db_sanitize=address,undefined -Db_lundef=false
