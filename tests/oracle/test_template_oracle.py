@@ -399,6 +399,20 @@ class Generator:
             return r.choice(["not ", "-", "+"]) + sub()
         return f"{r.choice(self.NAMES)}.{r.choice(['a', 'role', 'x', '0', 'c.x', 'content'])}"
 
+    def mild(self):
+        """An expression that is seldom refused, so that templates get to their end."""
+        r = self.rng
+        atom = self.atom() if r.random() < 0.3 else r.choice(self.NAMES)
+        return r.choice([
+            atom, atom, f"{atom}|string", f"{atom}|default('D')|string", f"{atom} ~ {r.choice(self.NAMES)}", f"{atom} == {r.choice(self.NAMES)}",
+            f"{atom}|upper", f"{atom}|string|length", f"({atom})|list|length" if atom in ("xs", "s", "d", "msgs", "strs") else atom, f"{atom} is {r.choice(self.TESTS[:12])}",
+            f"'a' if {atom} else 'b'", f"{atom}|string|replace('a', 'b')|trim", f"xs|{r.choice(['first', 'last', 'join', 'sort', 'sum', 'max', 'reverse|list', 'tojson'])}",
+            f"msgs|map(attribute='{r.choice(['role', 'content', 'tool_calls'])}')|{r.choice(['list', 'join', 'first', 'unique|list'])}", f"msgs[{r.randrange(-3, 3)}].{r.choice(['role', 'content', 'zz'])}",
+        ])
+
+    def some(self, depth):
+        return self.mild() if self.rng.random() < 0.93 else self.expression(depth)
+
     def body(self, depth):
         return "".join(self.statement(depth) for _ in range(self.rng.randrange(1, 4)))
 
@@ -411,35 +425,35 @@ class Generator:
         if kind == 0:
             return r.choice(["text", " ", "\n", "  \n  ", "\t", "a\n", "\n  ", "\u00e9", "<b>", "{ }", "\r\n", "# x", "%"])
         if kind <= 3:
-            return r.choice(["{{ ", "{{- ", "{{"]) + self.expression(r.randrange(1, 4)) + r.choice([" }}", " -}}", " }}"])
+            return r.choice(["{{ ", "{{- ", "{{"]) + self.some(r.randrange(1, 4)) + r.choice([" }}", " -}}", " }}"])
         if kind == 4:
-            out = self.open(f"if {self.expression(2)}") + self.body(depth - 1)
+            out = self.open(f"if {self.some(2)}") + self.body(depth - 1)
             if r.random() < 0.3:
-                out += self.open(f"elif {self.expression(2)}") + self.body(depth - 1)
+                out += self.open(f"elif {self.some(2)}") + self.body(depth - 1)
             if r.random() < 0.5:
                 out += self.open("else") + self.body(depth - 1)
             return out + self.open("endif")
         if kind <= 6:
-            over = r.choice(["xs", "msgs", "strs", "range(4)", "d", "nested", "s", self.expression(1), "missing", "msgs[::-1]", "strs|sort", "xs|map('string')"])
-            condition = r.choice(["", "", "", f" if {self.expression(1)}", " if item is defined", " if item != 1"])
+            over = r.choice(["xs", "msgs", "strs", "range(4)", "d", "nested", "s", "u", "missing", "msgs[::-1]", "strs|sort", "xs|map('string')"])
+            condition = r.choice(["", "", "", f" if {self.some(1)}", " if item is defined", " if item != 1"])
             out = self.open(f"for item in {over}{condition}")
             self.loops += 1
             out += self.body(depth - 1)
             if r.random() < 0.2:
-                out += "{% if " + self.expression(1) + " %}" + self.open(r.choice(["break", "continue"])) + "{% endif %}"
+                out += "{% if " + self.some(1) + " %}" + self.open(r.choice(["break", "continue"])) + "{% endif %}"
             self.loops -= 1
             if r.random() < 0.3:
                 out += self.open("else") + self.body(depth - 1)
             return out + self.open("endfor")
         if kind == 7:
-            return self.open(f"set {r.choice(['n', 'q', 's', 'item', 'nil'])} = {self.expression(2)}")
+            return self.open(f"set {r.choice(['n', 'q', 's', 'item', 'nil'])} = {self.some(2)}")
         if kind == 8:
             name = r.choice(["q", "s"])
             return self.open(f"set {name}{r.choice(['', ' | upper', ' | trim'])}") + self.body(depth - 1) + self.open("endset") + "{{ " + name + " }}"
         if kind == 9:
             return self.open("macro mac(a, b=2)") + self.body(depth - 1) + "{{ a ~ b }}{{ caller() if caller }}" + self.open("endmacro") + r.choice(["{{ mac(1) }}", "{{ mac(s, b=n) }}", "{{ mac() }}", "{{ mac(1, 2, 3) }}", "{% call mac(n) %}body{{ item }}{% endcall %}"])
         if kind == 10:
-            return self.open("filter " + r.choice(["upper", "trim", "replace('a', 'b')", "length", "indent(1)"])) + self.body(depth - 1) + self.open("endfilter")
+            return self.open("filter " + r.choice(["upper", "trim", "replace('a', 'b')", "title", "indent(1)"])) + self.body(depth - 1) + self.open("endfilter")
         if kind == 11:
             return r.choice(["{# c #}", "{#- c -#}", "{#+ c +#}", "  {# c #}\n", "{% raw %}{{ x }}{% endraw %}", "{%- raw -%} y {%- endraw -%}", "{% generation %}g{{ n }}{% endgeneration %}"])
         return "{% set ns = namespace(k=0) %}{% for item in xs %}{% set ns.k = ns.k + item %}" + self.body(depth - 1) + "{% endfor %}{{ ns.k }}"
