@@ -195,6 +195,8 @@ static enum phi_status append_repr(struct phi_jinja_run *r, struct phi_buf *out,
     if (depth == 0)
         return phi_jinja_fail(r, PHI_ERR_TOO_LONG, "values nested more than %d levels deep",
                               JINJA_MAX_NESTING);
+    if (out->failed)
+        return phi_jinja_text_too_long(r);
     PHI_TRY(phi_jinja_charge(r, 1));
     switch (v.type) {
     case JINJA_UNDEFINED:
@@ -412,6 +414,8 @@ static enum phi_status dump_value(const struct dump *d, struct phi_jinja_value v
     if (level > JINJA_MAX_NESTING)
         return phi_jinja_fail(d->r, PHI_ERR_TOO_LONG, "values nested more than %d levels deep",
                               JINJA_MAX_NESTING);
+    if (d->out->failed)
+        return phi_jinja_text_too_long(d->r);
     PHI_TRY(phi_jinja_charge(d->r, 1 + (size_t)level / 8));
     switch (v.type) {
     case JINJA_NONE:

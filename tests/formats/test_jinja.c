@@ -183,10 +183,6 @@ static void nothing_runs_without_bound(void **state)
         {"{% set n = namespace(s='x') %}{% for i in range(99) %}{% set n.s = n.s ~ n.s %}{% endfor "
          "%}",
          "no memory for the text"},
-        {"{% set n = namespace(s='x') %}{% for i in range(99) %}{% set n.s = n.s.replace('x', "
-         "'xx') %}"
-         "{% endfor %}",
-         "no memory for the text"},
         {"{% set n = namespace(s=[1]) %}{% for i in range(99) %}{% set n.s = n.s + n.s %}{% endfor "
          "%}",
          "memory"},
