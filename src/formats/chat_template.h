@@ -11,7 +11,8 @@ struct phi_chat_template;
 
 /* Looks for the template in the order of transformers: dir/chat_template.jinja,
  * tokenizer_config.json's chat_template (a string, or a list of named ones),
- * dir/chat_template.json. *out is NULL and the status PHI_OK when the checkpoint has none. special
+ * dir/chat_template.json; beside them, dir/additional_chat_templates/tool_use.jinja serves requests
+ * with tools. *out is NULL and the status PHI_OK when the checkpoint has none. Special
  * tokens (bos_token, eos_token, ...) come from tokenizer_config.json and special_tokens_map.json.
  */
 enum phi_status phi_chat_template_open(const char *dir, struct phi_chat_template **out,
