@@ -98,6 +98,8 @@ void phi_step_rows(struct phi_pass *p, void (*fn)(struct phi_pass *p, size_t row
 void phi_norm_row(const struct phi_net *net, const struct phi_norm *norm, float *out, const float *x,
                   size_t n);
 
+/* Binding by tensor name (bind.c). */
+
 /* Fills one part of a linear: matrix and, with_bias, its bias, by tensor name stem. */
 enum phi_status phi_bind_part(struct phi_net *net, struct phi_linear *l, size_t n_rows, size_t n_cols,
                               bool with_bias, struct phi_error *err, const char *stem_fmt, ...)

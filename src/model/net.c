@@ -68,16 +68,6 @@ void phi_net_close(struct phi_net *net)
     phi_free(net);
 }
 
-const struct phi_config *phi_net_config(const struct phi_net *net)
-{
-    return &net->config;
-}
-
-const struct phi_kernels *phi_net_kernels(const struct phi_net *net)
-{
-    return net->kernels;
-}
-
 void phi_net_get_info(const struct phi_net *net, struct phi_net_info *out)
 {
     *out = (struct phi_net_info){

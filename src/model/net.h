@@ -30,9 +30,6 @@ enum phi_status phi_net_open(const struct phi_net_options *o, struct phi_net **o
                              struct phi_error *err);
 void phi_net_close(struct phi_net *net); /* NULL is fine */
 
-const struct phi_config *phi_net_config(const struct phi_net *net);
-const struct phi_kernels *phi_net_kernels(const struct phi_net *net);
-
 struct phi_net_info {
     enum phi_dtype dtype;      /* of the run */
     enum phi_dtype file_dtype; /* of the layers' matrices in the file */
