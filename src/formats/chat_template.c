@@ -4,9 +4,9 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "formats/jinja.h"
-#include "formats/jinja_text.h"
-#include "formats/jinja_unicode.h"
+#include "formats/jinja/jinja.h"
+#include "formats/jinja/text.h"
+#include "formats/jinja/unicode.h"
 #include "formats/json.h"
 
 #include <stdatomic.h>

@@ -6,7 +6,7 @@
  *    "add_generation_prompt", "continue_final_message", "now_s"}   a chat template */
 #include "base/buf.h"
 #include "formats/chat_template.h"
-#include "formats/jinja.h"
+#include "formats/jinja/jinja.h"
 #include "formats/json.h"
 
 #include <stdio.h>

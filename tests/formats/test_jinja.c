@@ -3,7 +3,7 @@
  * and failing memory. */
 #include "base/alloc.h"
 #include "base/file.h"
-#include "formats/jinja.h"
+#include "formats/jinja/jinja.h"
 #include "formats/json.h"
 
 #include <setjmp.h>

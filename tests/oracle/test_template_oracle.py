@@ -459,7 +459,7 @@ class Generator:
         return "{% set ns = namespace(k=0) %}{% for item in xs %}{% set ns.k = ns.k + item %}" + self.body(depth - 1) + "{% endfor %}{{ ns.k }}"
 
 
-# What this program refuses by name; see jinja_filters.c and jinja_methods.c.
+# What this program refuses by name; see src/formats/jinja/filters.c and methods.c.
 UNSUPPORTED = -4
 ADDRESS = re.compile("0x[0-9a-f]{8}", re.IGNORECASE)  # a method printed: Python shows where it lies
 YIELDING = ["map", "select", "reject", "selectattr", "rejectattr", "items", "unique", "batch", "slice", "reverse"]

@@ -1,5 +1,5 @@
-/* jinja_unicode.c: see jinja_unicode.h. */
-#include "formats/jinja_unicode.h"
+/* unicode.c: see unicode.h. */
+#include "formats/jinja/unicode.h"
 #include "base/utf8.h"
 
 struct range {
@@ -18,7 +18,7 @@ struct special {
     uint32_t to[3]; /* 0 = end */
 };
 
-#include "formats/jinja_unicode_tables.h"
+#include "formats/jinja/unicode_tables.h"
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 

@@ -2,17 +2,17 @@
  * trim_blocks, lstrip_blocks, loop controls, the generation tag, its own tojson, raise_exception
  * and strftime_now).
  *
- * Files, in reading order: jinja_value.h (what is computed with), jinja_text.h (as text),
- * jinja_unicode.h, jinja_lex.h, jinja_ast.h, jinja_parse.c and jinja_parse_expr.c, jinja_check.c,
- * jinja_eval.c and jinja_ops.c (expressions), jinja_exec.c (statements), jinja_builtins.c (with
- * tests and globals), jinja_filters.c, jinja_methods.c, jinja_format.c.
+ * Files, in reading order: value.h (what is computed with), text.h (as text),
+ * unicode.h, lex.h, ast.h, parse.c and parse_expr.c, check.c,
+ * eval.c and ops.c (expressions), exec.c (statements), builtins.c (with
+ * tests and globals), filters.c, methods.c, format.c.
  *
  * A template is immutable once parsed; any number of threads may render it. Rendering is bounded in
- * steps, depth, memory and output (jinja_value.h); errors are "name:line: what". */
+ * steps, depth, memory and output (value.h); errors are "name:line: what". */
 #ifndef PHI_FORMATS_JINJA_H
 #define PHI_FORMATS_JINJA_H
 
-#include "formats/jinja_value.h"
+#include "formats/jinja/value.h"
 
 struct phi_jinja;
 

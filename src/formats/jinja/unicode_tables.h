@@ -1,5 +1,5 @@
-/* jinja_unicode_tables.h: characters as the str methods of Python know them (Unicode
- * 14.0.0). Made by jinja_unicode_gen.py; included by jinja_unicode.c only. */
+/* unicode_tables.h: characters as the str methods of Python know them (Unicode
+ * 14.0.0). Made by tools/gen_jinja_unicode.py; included by unicode.c only. */
 /* clang-format off */
 static const struct range alpha[] = {
     {0x41, 0x5a, 1}, {0x61, 0x7a, 1}, {0xaa, 0xaa, 1}, {0xb5, 0xb5, 1}, {0xba, 0xba, 1},

@@ -1,7 +1,7 @@
 /* jinja.c: see jinja.h. */
-#include "formats/jinja.h"
+#include "formats/jinja/jinja.h"
 #include "base/alloc.h"
-#include "formats/jinja_eval.h"
+#include "formats/jinja/eval.h"
 
 enum { MAX_SOURCE_BYTES = 8 * 1024 * 1024 };
 

@@ -1,9 +1,9 @@
-/* jinja_text.h: values as text: Python's str(), repr() and json.dumps(), and characters of strings,
+/* text.h: values as text: Python's str(), repr() and json.dumps(), and characters of strings,
  * which Python counts in code points. */
 #ifndef PHI_FORMATS_JINJA_TEXT_H
 #define PHI_FORMATS_JINJA_TEXT_H
 
-#include "formats/jinja_value.h"
+#include "formats/jinja/value.h"
 
 /* Bytes of the UTF-8 character that starts with this byte (of valid text). */
 static inline size_t phi_jinja_char_bytes(char first)

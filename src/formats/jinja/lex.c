@@ -1,8 +1,8 @@
-/* jinja_lex.c: see jinja_lex.h. */
-#include "formats/jinja_lex.h"
+/* lex.c: see lex.h. */
+#include "formats/jinja/lex.h"
 #include "base/size.h"
 #include "base/utf8.h"
-#include "formats/jinja_unicode.h"
+#include "formats/jinja/unicode.h"
 
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
-/* jinja_filters.c: filters (`x | f`), after jinja2/filters.py; tojson as transformers overrides it.
+/* filters.c: filters (`x | f`), after jinja2/filters.py; tojson as transformers overrides it.
  */
-#include "formats/jinja_eval.h"
-#include "formats/jinja_text.h"
-#include "formats/jinja_unicode.h"
+#include "formats/jinja/eval.h"
+#include "formats/jinja/text.h"
+#include "formats/jinja/unicode.h"
 
 #include <math.h>
 #include <stdio.h>

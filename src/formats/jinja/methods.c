@@ -1,9 +1,9 @@
-/* jinja_methods.c: methods of Python's types ("a".upper(), d.items(), ...). Those that would change
+/* methods.c: methods of Python's types ("a".upper(), d.items(), ...). Those that would change
  * a list or dict are refused by the sandbox of the reference, so they are here only by name. */
 #include "base/size.h"
-#include "formats/jinja_eval.h"
-#include "formats/jinja_text.h"
-#include "formats/jinja_unicode.h"
+#include "formats/jinja/eval.h"
+#include "formats/jinja/text.h"
+#include "formats/jinja/unicode.h"
 
 #include <math.h>
 

@@ -1,10 +1,10 @@
-/* jinja_builtins.h: what templates call: filters, tests, methods and global functions, each a row
+/* builtins.h: what templates call: filters, tests, methods and global functions, each a row
  * of a table that names it and its parameters. Arguments are matched to parameters here, once for
  * all. */
 #ifndef PHI_FORMATS_JINJA_BUILTINS_H
 #define PHI_FORMATS_JINJA_BUILTINS_H
 
-#include "formats/jinja_value.h"
+#include "formats/jinja/value.h"
 
 enum { JINJA_MAX_PARAMS = 6 };
 
@@ -83,7 +83,7 @@ enum phi_status phi_jinja_return_text(struct phi_jinja_run *r, enum phi_status s
 /* HTML escapes of MarkupSafe. */
 void phi_jinja_append_escaped(struct phi_buf *out, struct phi_str s);
 
-/* printf-style `format % args` (jinja_format.c). args: a tuple, a dict, or one value. */
+/* printf-style `format % args` (format.c). args: a tuple, a dict, or one value. */
 enum phi_status phi_jinja_format_percent(struct phi_jinja_run *r, struct phi_str format,
                                          struct phi_jinja_value args, struct phi_buf *out);
 /* str.format */

@@ -1,7 +1,7 @@
-/* jinja_ops.c: arithmetic as Python's: true division, floor division and modulo that round down,
+/* ops.c: arithmetic as Python's: true division, floor division and modulo that round down,
  * text and lists that add and repeat. Integers beyond 64 bits are an error. */
-#include "formats/jinja_eval.h"
-#include "formats/jinja_text.h"
+#include "formats/jinja/eval.h"
+#include "formats/jinja/text.h"
 
 #include <math.h>
 

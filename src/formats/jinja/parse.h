@@ -1,8 +1,8 @@
-/* jinja_parse.h: what the two halves of the parser share: the token cursor, node making, errors. */
+/* parse.h: what the two halves of the parser share: the token cursor, node making, errors. */
 #ifndef PHI_FORMATS_JINJA_PARSE_H
 #define PHI_FORMATS_JINJA_PARSE_H
 
-#include "formats/jinja_ast.h"
+#include "formats/jinja/ast.h"
 
 /* Nesting that the parser accepts; every level costs about a kilobyte of stack. */
 enum { JINJA_MAX_PARSE_DEPTH = 200 };
@@ -54,7 +54,7 @@ enum phi_status phi_jinja_expect_name(struct phi_jinja_parser *p, const char *na
 enum phi_status phi_jinja_take_name(struct phi_jinja_parser *p, struct phi_str *out);
 void phi_jinja_next_token(struct phi_jinja_parser *p);
 
-/* jinja_parse_expr.c */
+/* parse_expr.c */
 
 /* How a possible tuple ends besides ")" and the end of the tag. */
 struct phi_jinja_tuple_options {

@@ -1,4 +1,4 @@
-/* jinja_value.h: the values that a template computes with, and the run that owns them.
+/* value.h: the values that a template computes with, and the run that owns them.
  *
  * Values are Python's as far as a template can tell: the same truth, equality, order and errors. A
  * value is a small struct passed by copy; what it points to lives in the arena of the run and goes
@@ -54,8 +54,8 @@ struct phi_jinja_value {
         struct phi_jinja_dict *dict; /* dict, view, namespace */
         struct phi_jinja_range *range;
         struct phi_jinja_generator *generator;
-        struct phi_jinja_macro *macro; /* jinja_eval.h */
-        struct phi_jinja_loop *loop;   /* jinja_eval.h */
+        struct phi_jinja_macro *macro; /* eval.h */
+        struct phi_jinja_loop *loop;   /* eval.h */
         struct phi_jinja_method *method;
         struct phi_jinja_cycler *cycler;
         struct phi_jinja_undefined *undefined; /* NULL: without a name */
@@ -129,7 +129,7 @@ struct phi_jinja_names {
     struct phi_str loop, caller, kwargs, varargs;
 };
 
-/* One rendering: its memory, its bounds and where it is. Owned by jinja_eval.c. */
+/* One rendering: its memory, its bounds and where it is. Owned by eval.c. */
 struct phi_jinja_run {
     struct phi_arena arena;
     struct phi_buf *out; /* where text goes now: the result, or the buffer of a macro or block */

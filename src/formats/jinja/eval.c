@@ -1,6 +1,6 @@
-/* jinja_eval.c: expressions (jinja_eval.h). */
-#include "formats/jinja_eval.h"
-#include "formats/jinja_text.h"
+/* eval.c: expressions (eval.h). */
+#include "formats/jinja/eval.h"
+#include "formats/jinja/text.h"
 
 enum phi_status phi_jinja_enter(struct phi_jinja_run *r)
 {

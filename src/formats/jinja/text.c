@@ -1,7 +1,7 @@
-/* jinja_text.c: see jinja_text.h. */
-#include "formats/jinja_text.h"
-#include "formats/jinja_eval.h"
-#include "formats/jinja_unicode.h"
+/* text.c: see text.h. */
+#include "formats/jinja/text.h"
+#include "formats/jinja/eval.h"
+#include "formats/jinja/unicode.h"
 
 #include <inttypes.h>
 #include <math.h>

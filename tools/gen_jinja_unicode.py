@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes jinja_unicode_tables.h: what Python's str methods know about each character, as ranges.
+"""Writes src/formats/jinja/unicode_tables.h: what Python's str methods know about each character, as ranges.
 
 The tables are taken from the str methods of the Python that runs this script, so that templates see
-exactly its letters and cases: `python3 jinja_unicode_gen.py > jinja_unicode_tables.h`.
+exactly its letters and cases: `python3 tools/gen_jinja_unicode.py > src/formats/jinja/unicode_tables.h`.
 """
 import sys
 import unicodedata
@@ -80,8 +80,8 @@ def case_ignorable(c):
 
 
 def main():
-    print("/* jinja_unicode_tables.h: characters as the str methods of Python know them (Unicode")
-    print(f" * {unicodedata.unidata_version}). Made by jinja_unicode_gen.py; included by jinja_unicode.c only. */")
+    print("/* unicode_tables.h: characters as the str methods of Python know them (Unicode")
+    print(f" * {unicodedata.unidata_version}). Made by tools/gen_jinja_unicode.py; included by unicode.c only. */")
     print("/* clang-format off */")
     for name in ("alpha", "decimal", "digit", "numeric", "upper", "lower"):
         print_ranges(name, [c for c in code_points() if getattr(chr(c), "is" + name)()])

@@ -1,10 +1,10 @@
-/* jinja_ast.h: a parsed template: a tree of nodes in one arena, never changed after parsing, so
+/* ast.h: a parsed template: a tree of nodes in one arena, never changed after parsing, so
  * that any number of threads may render it at once. */
 #ifndef PHI_FORMATS_JINJA_AST_H
 #define PHI_FORMATS_JINJA_AST_H
 
-#include "formats/jinja_lex.h"
-#include "formats/jinja_value.h"
+#include "formats/jinja/lex.h"
+#include "formats/jinja/value.h"
 
 /* What the fields of a node hold, by kind. Fields not listed are empty. */
 enum phi_jinja_node_kind {
@@ -50,14 +50,14 @@ enum phi_jinja_node_kind {
     NODE_CONTINUE
 };
 
-struct phi_jinja_builtin; /* jinja_builtins.h */
+struct phi_jinja_builtin; /* builtins.h */
 
 /* Names that mean something in a macro that reads them. */
 struct phi_jinja_special_names {
     bool caller, kwargs, varargs;
 };
 
-/* A variable that is undefined when its scope begins, whatever the caller gave (jinja_symbols.c).
+/* A variable that is undefined when its scope begins, whatever the caller gave (symbols.c).
  */
 struct phi_jinja_unset {
     struct phi_str name;

@@ -1,4 +1,4 @@
-/* jinja_lex.h: template text to tokens, after Jinja's lexer as transformers sets it up: trim_blocks
+/* lex.h: template text to tokens, after Jinja's lexer as transformers sets it up: trim_blocks
  * and lstrip_blocks are on, one newline at the end of the source is dropped, all newlines are "\n".
  */
 #ifndef PHI_FORMATS_JINJA_LEX_H

@@ -1,4 +1,4 @@
-/* jinja_symbols.c: which variables begin a scope undefined.
+/* symbols.c: which variables begin a scope undefined.
  *
  * Jinja decides when it compiles what a name means in a scope: a name that the scope sets, and that
  * neither it nor a scope around it has read or set before in the text, is a variable of the scope
@@ -8,7 +8,7 @@
  * entering a scope can bind them.
  *
  * After jinja2/idtracking.py. The depth of the tree is bounded by phi_jinja_check. */
-#include "formats/jinja_ast.h"
+#include "formats/jinja/ast.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
-/* jinja_format.c: "%s" % x and "{}".format(x), and reading numbers, as Python does. */
-#include "formats/jinja_eval.h"
-#include "formats/jinja_text.h"
-#include "formats/jinja_unicode.h"
+/* format.c: "%s" % x and "{}".format(x), and reading numbers, as Python does. */
+#include "formats/jinja/eval.h"
+#include "formats/jinja/text.h"
+#include "formats/jinja/unicode.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,10 +1,10 @@
-/* jinja_eval.h: running a parsed template. Expressions give values; statements append to run->out.
+/* eval.h: running a parsed template. Expressions give values; statements append to run->out.
  */
 #ifndef PHI_FORMATS_JINJA_EVAL_H
 #define PHI_FORMATS_JINJA_EVAL_H
 
-#include "formats/jinja_ast.h"
-#include "formats/jinja_builtins.h"
+#include "formats/jinja/ast.h"
+#include "formats/jinja/builtins.h"
 
 struct phi_jinja_binding {
     struct phi_str name; /* interned by the parser: compared by pointer */
@@ -88,7 +88,7 @@ void phi_jinja_scope_capture(struct phi_jinja_scope *scope);
 enum phi_status phi_jinja_assign(struct phi_jinja_run *r, struct phi_jinja_scope *scope,
                                  struct phi_str name, struct phi_jinja_value value);
 
-/* jinja_exec.c */
+/* exec.c */
 enum phi_status phi_jinja_exec_template(struct phi_jinja_run *r, const struct phi_jinja *t);
 /* A macro's text. */
 enum phi_status phi_jinja_call_macro(struct phi_jinja_run *r, const struct phi_jinja_macro *macro,

@@ -1,5 +1,5 @@
-/* jinja_parse.c: statements, and the tools of the parser. */
-#include "formats/jinja_parse.h"
+/* parse.c: statements, and the tools of the parser. */
+#include "formats/jinja/parse.h"
 
 #include <stdarg.h>
 #include <stdio.h>

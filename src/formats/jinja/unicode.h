@@ -1,4 +1,4 @@
-/* jinja_unicode.h: characters as Python's str methods see them: classes and full case mapping. */
+/* unicode.h: characters as Python's str methods see them: classes and full case mapping. */
 #ifndef PHI_FORMATS_JINJA_UNICODE_H
 #define PHI_FORMATS_JINJA_UNICODE_H
 

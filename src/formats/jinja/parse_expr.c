@@ -1,7 +1,7 @@
-/* jinja_parse_expr.c: expressions, by Jinja's precedence, loosest first: ternary, or, and, not,
+/* parse_expr.c: expressions, by Jinja's precedence, loosest first: ternary, or, and, not,
  * comparisons, + -, ~, * / // %, **, unary with postfix, filters and tests. */
-#include "formats/jinja_builtins.h"
-#include "formats/jinja_parse.h"
+#include "formats/jinja/builtins.h"
+#include "formats/jinja/parse.h"
 
 typedef enum phi_status (*parse_fn)(struct phi_jinja_parser *p, struct phi_jinja_node **out);
 

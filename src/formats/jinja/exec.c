@@ -1,6 +1,6 @@
-/* jinja_exec.c: statements, macros and loops (jinja_eval.h). */
-#include "formats/jinja_eval.h"
-#include "formats/jinja_text.h"
+/* exec.c: statements, macros and loops (eval.h). */
+#include "formats/jinja/eval.h"
+#include "formats/jinja/text.h"
 
 #include <inttypes.h>
 
@@ -319,7 +319,7 @@ enum phi_status phi_jinja_call_loop(struct phi_jinja_run *r, const struct phi_ji
     return phi_jinja_return_text(r, status, &b, false, out);
 }
 
-/* loop.cycle(...) and loop.changed(...) are methods; jinja_methods.c. */
+/* loop.cycle(...) and loop.changed(...) are methods; methods.c. */
 enum phi_status phi_jinja_loop_attr(struct phi_jinja_run *r, struct phi_jinja_loop *loop,
                                     struct phi_str name, struct phi_jinja_value *out, bool *found)
 {

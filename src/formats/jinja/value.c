@@ -1,8 +1,8 @@
-/* jinja_value.c: see jinja_value.h. */
-#include "formats/jinja_value.h"
+/* value.c: see value.h. */
+#include "formats/jinja/value.h"
 #include "base/alloc.h"
 #include "base/utf8.h"
-#include "formats/jinja_text.h"
+#include "formats/jinja/text.h"
 
 #include <math.h>
 #include <stdarg.h>

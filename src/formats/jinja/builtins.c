@@ -1,7 +1,7 @@
-/* jinja_builtins.c: matching arguments to parameters; tests (`is ...`); global functions. */
-#include "formats/jinja_eval.h"
-#include "formats/jinja_text.h"
-#include "formats/jinja_unicode.h"
+/* builtins.c: matching arguments to parameters; tests (`is ...`); global functions. */
+#include "formats/jinja/eval.h"
+#include "formats/jinja/text.h"
+#include "formats/jinja/unicode.h"
 
 #include <math.h>
 #include <time.h>

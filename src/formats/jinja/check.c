@@ -1,6 +1,6 @@
-/* jinja_check.c: the checks that Jinja makes when it compiles a template (jinja_ast.h), and the
+/* check.c: the checks that Jinja makes when it compiles a template (ast.h), and the
  * walk over a tree. */
-#include "formats/jinja_ast.h"
+#include "formats/jinja/ast.h"
 
 /* Where a node stands. `soft`: inside a branch of an if or a ternary, where an unknown filter is an
  * error only once it is reached; a loop or macro inside the branch is hard again, as in Jinja. */
