@@ -106,14 +106,35 @@ static enum phi_status eval_name(struct phi_jinja_run *r, struct phi_str name,
 
 /* ---- attributes and items ---- */
 
+/* A type as Python spells it out in full: with the module that it comes from. */
+static const char *qualified_type_name(struct phi_jinja_value v)
+{
+    switch (v.type) {
+    case JINJA_STR:
+        return v.markup ? "markupsafe.Markup" : "str";
+    case JINJA_NAMESPACE:
+        return "jinja2.utils.Namespace";
+    case JINJA_CYCLER:
+        return "jinja2.utils.Cycler";
+    case JINJA_JOINER:
+        return "jinja2.utils.Joiner";
+    case JINJA_MACRO:
+        return "jinja2.runtime.Macro";
+    case JINJA_LOOP:
+        return "jinja2.runtime.LoopContext";
+    default:
+        return phi_jinja_type_name(v);
+    }
+}
+
 /* Jinja quotes the object for names, but not for other keys. */
-static enum phi_status undefined_member(struct phi_jinja_run *r, struct phi_jinja_value object,
-                                        struct phi_jinja_value key, struct phi_jinja_value *out)
+enum phi_status phi_jinja_undefined_member(struct phi_jinja_run *r, struct phi_jinja_value object,
+                                           struct phi_jinja_value key, struct phi_jinja_value *out)
 {
     struct phi_buf b = {.limit = JINJA_MAX_OUTPUT_BYTES};
     struct phi_jinja_value shown;
     bool is_none = object.type == JINJA_NONE;
-    const char *type = is_none ? "None" : phi_jinja_type_name(object);
+    const char *type = is_none ? "None" : qualified_type_name(object);
     const char *word = is_none ? "" : " object";
     enum phi_status status = phi_jinja_append_repr(r, &b, key);
     PHI_TRY(phi_jinja_return_text(r, status, &b, false, &shown));
@@ -212,7 +233,7 @@ enum phi_status phi_jinja_get_attr(struct phi_jinja_run *r, struct phi_jinja_val
             return PHI_OK;
         }
     }
-    return undefined_member(r, object, phi_jinja_str(name), out);
+    return phi_jinja_undefined_member(r, object, phi_jinja_str(name), out);
 }
 
 /* Python's index: from the end when negative. False when there is no such item. */
@@ -266,7 +287,7 @@ enum phi_status phi_jinja_get_item(struct phi_jinja_run *r, struct phi_jinja_val
         PHI_TRY(phi_jinja_own_attr(r, object, key.s, out, &found));
     if (found)
         return PHI_OK;
-    return undefined_member(r, object, key, out);
+    return phi_jinja_undefined_member(r, object, key, out);
 }
 
 static size_t count_digits(struct phi_str s)

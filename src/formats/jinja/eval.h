@@ -61,6 +61,9 @@ enum phi_status phi_jinja_get_item(struct phi_jinja_run *r, struct phi_jinja_val
 /* Only what belongs to the object itself: no items of dicts. */
 enum phi_status phi_jinja_own_attr(struct phi_jinja_run *r, struct phi_jinja_value object,
                                    struct phi_str name, struct phi_jinja_value *out, bool *found);
+/* The undefined value of a member that `object` lacks; its failure names both. */
+enum phi_status phi_jinja_undefined_member(struct phi_jinja_run *r, struct phi_jinja_value object,
+                                           struct phi_jinja_value key, struct phi_jinja_value *out);
 /* What filters call an attribute: "a.b.0" follows items and attributes, an integer is an index,
  * none or missing is the object itself. `fallback` (unless none) replaces what is undefined on the
  * way. */

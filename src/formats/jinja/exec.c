@@ -35,26 +35,65 @@ static enum phi_status print(struct phi_jinja_run *r, struct phi_jinja_value v)
     return check_output(r);
 }
 
-/* What a block gives goes out as it is, so it must be text. */
-static enum phi_status print_text(struct phi_jinja_run *r, struct phi_jinja_value v)
+/* What a block gives goes out as it is, so it must be text. Jinja joins the pieces when all of them
+ * are there, and refuses only then. */
+static enum phi_status print_piece(struct phi_jinja_run *r, struct phi_jinja_value v)
 {
-    if (v.type != JINJA_STR)
-        return phi_jinja_error(r, "expected str instance, %s found", phi_jinja_type_name(v));
-    return print(r, v);
+    if (v.type == JINJA_STR)
+        return print(r, v);
+    if (!r->odd_type) {
+        r->odd_type = phi_jinja_type_name(v);
+        r->odd_line = r->line;
+    }
+    return PHI_OK;
 }
 
-/* Runs a body into a string instead of the output. When it ends by break or continue, the text is
- * dropped, as in Jinja. */
+static enum phi_status join_pieces(struct phi_jinja_run *r)
+{
+    if (!r->odd_type)
+        return PHI_OK;
+    r->line = r->odd_line;
+    return phi_jinja_error(r, "expected str instance, %s found", r->odd_type);
+}
+
+/* Where pieces go while a body is run into a string, and where they went before. */
+struct redirection {
+    struct phi_buf text;
+    struct phi_buf *outer;
+    const char *outer_odd_type;
+    int outer_odd_line;
+};
+
+static void redirect(struct phi_jinja_run *r, struct redirection *to)
+{
+    *to = (struct redirection){{.limit = JINJA_MAX_OUTPUT_BYTES}, r->out, r->odd_type, r->odd_line};
+    r->out = &to->text;
+    r->odd_type = NULL;
+}
+
+/* Ends it; `status` is how the body ended. When it was left by break or continue, the text is dropped
+ * without being joined, as in Jinja. */
+static enum phi_status redirect_end(struct phi_jinja_run *r, struct redirection *to,
+                                    enum phi_status status, enum flow flow,
+                                    struct phi_jinja_value *out)
+{
+    if (status == PHI_OK && flow == FLOW_NEXT)
+        status = join_pieces(r);
+    r->out = to->outer;
+    r->odd_type = to->outer_odd_type;
+    r->odd_line = to->outer_odd_line;
+    return phi_jinja_return_text(r, status, &to->text, false, out);
+}
+
+/* Runs a body into a string instead of the output. */
 static enum phi_status capture(struct phi_jinja_run *r, const struct phi_jinja_node *body,
                                struct phi_jinja_scope *scope, enum flow *flow,
                                struct phi_jinja_value *out)
 {
-    struct phi_buf b = {.limit = JINJA_MAX_OUTPUT_BYTES};
-    struct phi_buf *outer = r->out;
-    r->out = &b;
+    struct redirection to;
+    redirect(r, &to);
     enum phi_status status = exec_body(r, body, scope, flow);
-    r->out = outer;
-    return phi_jinja_return_text(r, status, &b, false, out);
+    return redirect_end(r, &to, status, *flow, out);
 }
 
 /* ---- assignment ---- */
@@ -147,7 +186,7 @@ static enum phi_status exec_filter_block(struct phi_jinja_run *r, const struct p
         return PHI_OK;
     PHI_TRY(filter_block(r, node->a, inner, &text));
     phi_jinja_scope_release(r, inner);
-    return print_text(r, text);
+    return print_piece(r, text);
 }
 
 static enum phi_status exec_with(struct phi_jinja_run *r, const struct phi_jinja_node *node,
@@ -302,8 +341,7 @@ static enum phi_status exec_for_node(struct phi_jinja_run *r, const struct phi_j
 enum phi_status phi_jinja_call_loop(struct phi_jinja_run *r, const struct phi_jinja_loop *loop,
                                     struct phi_jinja_args *args, struct phi_jinja_value *out)
 {
-    struct phi_buf b = {.limit = JINJA_MAX_OUTPUT_BYTES};
-    struct phi_buf *outer = r->out;
+    struct redirection to;
     enum flow flow = FLOW_NEXT;
     if (!loop->node->recursive)
         return phi_jinja_error(
@@ -311,12 +349,11 @@ enum phi_status phi_jinja_call_loop(struct phi_jinja_run *r, const struct phi_ji
     if (args->n_positional != 1 || args->n_keywords)
         return phi_jinja_error(r, "loop() takes one argument");
     PHI_TRY(phi_jinja_enter(r));
-    r->out = &b;
+    redirect(r, &to);
     enum phi_status status =
         exec_for(r, loop->node, loop->scope, args->positional[0], loop->depth0 + 1, &flow);
-    r->out = outer;
     phi_jinja_leave(r);
-    return phi_jinja_return_text(r, status, &b, false, out);
+    return redirect_end(r, &to, status, flow, out);
 }
 
 /* loop.cycle(...) and loop.changed(...) are methods; methods.c. */
@@ -512,7 +549,7 @@ static enum phi_status exec_call_block(struct phi_jinja_run *r, const struct phi
     args.keywords = keywords;
     args.n_keywords++;
     PHI_TRY(phi_jinja_call(r, callee, &args, &text));
-    return print_text(r, text);
+    return print_piece(r, text);
 }
 
 /* The text of the assistant: a macro called on the spot, so what it sets stays inside. */
@@ -608,5 +645,6 @@ enum phi_status phi_jinja_exec_template(struct phi_jinja_run *r, const struct ph
     struct phi_jinja_scope *scope;
     enum flow flow = FLOW_NEXT;
     PHI_TRY(open_scope(r, NULL, t->unset, &scope));
-    return exec_body(r, t->body, scope, &flow);
+    PHI_TRY(exec_body(r, t->body, scope, &flow));
+    return join_pieces(r);
 }

@@ -758,8 +758,7 @@ FILTER(attr)
     PHI_TRY(phi_jinja_own_attr(r, call->self, name, out, &found));
     if (found)
         return PHI_OK;
-    return phi_jinja_undefined_make(r, out, "'%s object' has no attribute '%.*s'",
-                                    phi_jinja_type_name(call->self), JINJA_SHOWN(name));
+    return phi_jinja_undefined_member(r, call->self, phi_jinja_str(name), out);
 }
 
 FILTER(default)

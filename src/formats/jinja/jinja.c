@@ -67,6 +67,7 @@ enum phi_status phi_jinja_render(const struct phi_jinja *t, struct phi_jinja_run
     if (!r->variables)
         r->variables = &none;
     r->out = &text;
+    r->odd_type = NULL;
     enum phi_status status = phi_jinja_exec_template(r, t);
     if (status == PHI_OK) {
         phi_buf_append_str(out, phi_buf_str(&text));

@@ -133,6 +133,8 @@ struct phi_jinja_names {
 struct phi_jinja_run {
     struct phi_arena arena;
     struct phi_buf *out; /* where text goes now: the result, or the buffer of a macro or block */
+    const char *odd_type; /* type of the first piece that went there and is no text; NULL = none */
+    int odd_line;
     struct phi_error *err;
     const char *name; /* of the template, for errors */
     int line;         /* of the statement or expression being evaluated */
