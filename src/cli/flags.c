@@ -85,13 +85,11 @@ const struct cli_option_group cli_engine_group = {
          .help = "how the KV cache is held; auto is --dtype"},
         {.name = "enable-prefix-caching", .kind = CLI_BOOL, AT(enable_prefix_caching),
          .initial = "on",
-         .help = "keep the KV cache of finished prompts and answers for those that begin alike"},
+         .help = "prompts that begin alike, as the turns of a chat do, share what is computed"},
         {.name = "kv-cache-memory-bytes", .kind = CLI_INT64, AT(kv_bytes), .initial = "0",
          .max = 9e18, .human_size = true,
          .help = "size of the KV cache; 0 takes what the other limits need, at most a quarter of "
                  "the memory"},
-        {.name = "enable-prefix-caching", .kind = CLI_BOOL, AT(prefix_caching), .initial = "on",
-         .help = "prompts that begin alike, as the turns of a chat do, share what is computed"},
         {0},
     },
 };
@@ -209,7 +207,6 @@ void cli_engine_options(const struct cli_args *args, const struct cli_engine_fla
     out->kv_bytes = (uint64_t)flags->kv_bytes;
     out->kv_dtype = (enum phi_dtype)flags->kv_dtype;
     out->enable_prefix_caching = flags->enable_prefix_caching;
-    out->enable_prefix_caching = flags->prefix_caching;
     out->seed = (uint64_t)seed;
     if (cli_given(args, "max-num-seqs"))
         return;

@@ -27,7 +27,6 @@ extern const struct cli_option_group cli_model_group;
 struct cli_engine_flags {
     int max_model_len, max_num_seqs, max_num_batched_tokens, block_size, kv_dtype;
     int64_t kv_bytes;
-    bool prefix_caching;
     bool enable_prefix_caching;
 };
 extern const struct cli_option_group cli_engine_group;
