@@ -31,7 +31,8 @@ enum phi_status {
     PHI_ERR_TOO_LONG = -6,    /* prompt or context exceeds what the model or the KV pool can hold */
     PHI_ERR_CANCELLED = -7,   /* the caller cancelled */
     PHI_ERR_NAN = -8,         /* the model produced NaN or infinite logits */
-    PHI_ERR_INTERNAL = -9     /* a bug; the text says where */
+    PHI_ERR_INTERNAL = -9,    /* a bug; the text says where */
+    PHI_ERR_BUSY = -10        /* too many requests wait; may succeed later */
 };
 
 struct phi_error {
@@ -119,10 +120,15 @@ enum phi_status phi_detokenize(const struct phi_model *m, const int32_t *ids, si
                                bool skip_special_tokens, char **text, size_t *n_text,
                                struct phi_error *err);
 
+/* The vocabulary's own spelling of a token ("Ġdef"), not its bytes; empty for an id without one.
+ * *text as in phi_detokenize. */
+enum phi_status phi_token_spelling(const struct phi_model *m, int32_t id, char **text,
+                                   size_t *n_text, struct phi_error *err);
+
 /* Renders a JSON array of chat messages through the checkpoint's template. `options_json` (n = 0:
  * none) is an object with any of add_generation_prompt (default true), continue_final_message,
- * tools, documents, chat_template_kwargs. *text as in phi_detokenize. PHI_ERR_INVALID when the
- * checkpoint has no template or the template refuses. */
+ * tools, documents, chat_template_kwargs, and chat_template (a template text for this call only).
+ * *text as in phi_detokenize. PHI_ERR_INVALID when there is no template or it refuses. */
 enum phi_status phi_render_chat(const struct phi_model *m, struct phi_text messages_json,
                                 struct phi_text options_json, char **text, size_t *n_text,
                                 struct phi_error *err);
@@ -131,6 +137,9 @@ enum phi_status phi_render_chat(const struct phi_model *m, struct phi_text messa
 
 struct phi_engine;
 
+/* Who goes first when not all fit: whoever came first, or whoever has the lower priority. */
+enum phi_policy { PHI_FCFS = 0, PHI_PRIORITY = 1 };
+
 struct phi_engine_options {
     int max_model_len; /* 0 = the checkpoint's maximum, or the longest that fits kv_bytes */
     int max_num_seqs;  /* sequences decoding together; default 64 */
@@ -138,9 +147,14 @@ struct phi_engine_options {
     int block_size;             /* tokens of a KV block; default 32, a multiple of 16 up to 256 */
     uint64_t kv_bytes; /* KV pool; 0 = what max_num_seqs sequences of max_model_len need, at most a
                           quarter of the machine's memory, at least one sequence */
+    double memory_utilization; /* (0, 1]: the share of the machine's memory that this process may
+                                  use in all; the KV pool gets what weights and scratch leave.
+                                  0 = off; kv_bytes wins over it */
     enum phi_dtype kv_dtype;    /* PHI_AUTO = the model's dtype */
     bool enable_prefix_caching; /* default true: keep KV blocks for prompts that begin alike */
-    uint64_t seed;              /* of requests that bring none */
+    enum phi_policy scheduling_policy;
+    int max_waiting; /* requests that may wait for their first step; 0 = no limit */
+    uint64_t seed;   /* of requests that bring none */
 };
 
 void phi_engine_options_init(struct phi_engine_options *o);
@@ -155,16 +169,39 @@ struct phi_engine_info {
     int max_model_len, max_num_seqs, max_num_batched_tokens, block_size;
     enum phi_dtype kv_dtype;
     uint64_t kv_bytes, kv_tokens, kv_bytes_per_token, scratch_bytes;
-    uint64_t n_nan_requests; /* requests ended because of NaN or infinite logits */
-    uint64_t n_steps;
-    uint64_t n_preemptions; /* answers that gave their KV blocks back for older ones */
-    uint64_t n_crossings;   /* answers that outgrew LongRoPE's original length */
-    /* Prefix cache: tokens of the sequences that were admitted, and how many of them did not have
-     * to be computed. */
-    uint64_t n_prefix_queries, n_prefix_hits;
 };
 
 void phi_engine_get_info(const struct phi_engine *e, struct phi_engine_info *out);
+
+/* counts[i] values were at most bounds[i] and above the bound before it; counts[n] of them above
+ * all bounds. */
+struct phi_histogram {
+    const double *bounds; /* [n], static */
+    size_t n;
+    uint64_t counts[32]; /* [n + 1] */
+    double sum;
+};
+
+/* What happens in an engine now, and what has happened since its creation. */
+struct phi_engine_stats {
+    int n_running, n_waiting; /* answers */
+    double kv_usage;          /* share of the KV blocks that answers hold, 0 .. 1 */
+    uint64_t n_prompt_tokens; /* of requests whose prompt was computed; once, whatever their n */
+    uint64_t n_cached_prompt_tokens; /* of these, taken from the prefix cache */
+    uint64_t n_generated_tokens;
+    uint64_t n_preemptions; /* answers that gave their KV blocks back for others */
+    /* Prefix cache: tokens of the answers that were admitted, and how many of them did not have to
+     * be computed. */
+    uint64_t n_prefix_queries, n_prefix_hits;
+    uint64_t n_crossings;    /* answers that outgrew LongRoPE's original length */
+    uint64_t n_nan_requests; /* requests ended because of NaN or infinite logits */
+    uint64_t n_steps;
+    struct phi_histogram iteration_tokens; /* token rows of a step */
+    struct phi_histogram inter_token_s;    /* between consecutive tokens of one answer */
+};
+
+/* From any thread, at any time; costs the engine nothing. */
+void phi_engine_get_stats(const struct phi_engine *e, struct phi_engine_stats *out);
 
 /* What phi_engine_create would plan, without allocating it (for `inspect`). */
 enum phi_status phi_engine_plan(const struct phi_model *m, const struct phi_engine_options *o,
@@ -224,10 +261,25 @@ void phi_sampling_init_from_model(struct phi_sampling *s, const struct phi_model
 
 struct phi_request;
 
-/* Validates, copies everything it needs and queues the request. PHI_ERR_INVALID names the field,
- * its value and its range; PHI_ERR_TOO_LONG says prompt, max_tokens and limit in numbers. */
+/* What is not sampling. All zero, as NULL, are the defaults. */
+struct phi_request_options {
+    int64_t priority; /* lower goes first, under PHI_PRIORITY */
+    /* Prompts share cached KV blocks only with those of the same salt; n = 0: none. */
+    struct phi_text cache_salt;
+    /* Called from the engine's thread: with ended = false for each event that becomes ready for
+     * phi_request_next, and once with ended = true as the very last thing, after which the engine
+     * never touches notify_context again. That call comes exactly once for every request that was
+     * submitted, however it ends. It must not block, allocate, or call the engine. */
+    void (*notify)(void *notify_context, bool ended);
+    void *notify_context;
+};
+
+/* Validates, copies everything it needs and queues the request. `o` may be NULL. PHI_ERR_INVALID
+ * names the field, its value and its range; PHI_ERR_TOO_LONG says prompt, max_tokens and limit in
+ * numbers; PHI_ERR_BUSY: max_waiting requests wait already. */
 enum phi_status phi_request_submit(struct phi_engine *e, const int32_t *prompt_ids, size_t n_prompt,
-                                   const struct phi_sampling *s, struct phi_request **out,
+                                   const struct phi_sampling *s,
+                                   const struct phi_request_options *o, struct phi_request **out,
                                    struct phi_error *err);
 
 enum phi_finish {
@@ -275,10 +327,13 @@ const struct phi_logprob *phi_request_prompt_logprobs(const struct phi_request *
 /* Ends the request soon; its last event has PHI_FINISH_ABORT. From any thread. */
 void phi_request_cancel(struct phi_request *r);
 
-/* Timing of a request that has produced its last event, in seconds since submission. */
+/* Times in seconds since submission, 0 = not yet. From the thread that reads the events; what it
+ * says is complete once the last event was delivered. */
 struct phi_request_stats {
     double queue_s, first_token_s, end_s;
     size_t n_prompt_tokens, n_output_tokens;
+    size_t n_cached_tokens; /* of the prompt, taken from the prefix cache at its first start */
+    size_t n_preemptions;   /* of all its answers */
 };
 void phi_request_get_stats(const struct phi_request *r, struct phi_request_stats *out);
 

@@ -94,6 +94,8 @@ const char *phi_status_name(enum phi_status code)
         return "nan";
     case PHI_ERR_INTERNAL:
         return "internal";
+    case PHI_ERR_BUSY:
+        return "busy";
     }
     return "unknown";
 }

@@ -148,7 +148,7 @@ static enum phi_status answer(struct chat *c, struct phi_error *err)
     phi_buf_clear(&c->answer);
     PHI_TRY(prompt_ids(c, &ids, &n, err));
     enum phi_status status =
-        phi_request_submit(c->engine, ids, n, &c->sampling.params, &c->request, err);
+        phi_request_submit(c->engine, ids, n, &c->sampling.params, NULL, &c->request, err);
     phi_mem_free(ids);
     PHI_TRY(status);
     cli_follow(c->request, on_event, c);

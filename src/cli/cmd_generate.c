@@ -99,7 +99,7 @@ static enum phi_status submit_all(struct generate *g, struct phi_error *err)
     for (size_t i = 0; i < g->n_jobs; i++) {
         struct job *job = &g->jobs[i];
         enum phi_status status = phi_request_submit(g->engine, job->prompt.data, job->prompt.n,
-                                                    &g->sampling.params, &job->request, err);
+                                                    &g->sampling.params, NULL, &job->request, err);
         if (status != PHI_OK && g->n_jobs > 1)
             return phi_fail_prefix(err, status, "prompt %zu", i + 1);
         PHI_TRY(status);

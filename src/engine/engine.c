@@ -49,15 +49,28 @@ static void begin_request(struct phi_engine *e, struct phi_request *r)
     set_random_keys(e, r);
     for (int k = 0; k < r->params.n; k++)
         phi_scheduler_add(&e->scheduler, &r->answers[k].sequence);
+    phi_engine_count_present(e);
+    atomic_fetch_sub(&e->n_unknown, r->params.n);
+}
+
+void phi_engine_count_present(struct phi_engine *e)
+{
+    phi_counter_set(&e->counters.n_running, e->scheduler.n_running);
+    phi_counter_set(&e->counters.n_waiting, e->scheduler.n_waiting);
+    phi_counter_set(&e->counters.n_used_blocks, e->pool.n_blocks - e->pool.n_free);
 }
 
 void phi_engine_end_answer(struct phi_engine *e, struct phi_answer *a, size_t n_new,
                            const struct phi_ending *ending)
 {
     struct phi_request *r = a->request;
+    bool last = --r->n_running_answers == 0;
     phi_scheduler_end(&e->scheduler, &a->sequence);
+    phi_engine_count_present(e);
+    if (last && r->start_s == 0)
+        atomic_fetch_sub(&e->n_unstarted, 1);
     phi_answer_publish(a, n_new, ending);
-    if (--r->n_running_answers > 0)
+    if (!last)
         return;
     live_remove(e, r);
     r->next = e->ended;
@@ -243,6 +256,8 @@ enum phi_status phi_engine_create(struct phi_model *m, const struct phi_engine_o
     e->model = m;
     e->memory = plan;
     e->seed = o->seed;
+    e->max_waiting = o->max_waiting;
+    phi_counters_init(&e->counters);
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->wake, NULL);
     enum phi_status status = allocate(e, err);
@@ -300,21 +315,34 @@ enum phi_status phi_engine_plan(const struct phi_model *m, const struct phi_engi
 void phi_engine_get_info(const struct phi_engine *e, struct phi_engine_info *out)
 {
     describe(&e->memory, out);
-    out->n_steps = atomic_load(&e->n_steps);
-    out->n_nan_requests = atomic_load(&e->n_nan_requests);
-    out->n_preemptions = atomic_load(&e->n_preemptions);
-    out->n_prefix_queries = atomic_load(&e->n_prefix_queries);
-    out->n_prefix_hits = atomic_load(&e->n_prefix_hits);
-    out->n_crossings = atomic_load(&e->n_crossings);
+}
+
+void phi_engine_get_stats(const struct phi_engine *e, struct phi_engine_stats *out)
+{
+    phi_counters_read(&e->counters, e->memory.n_blocks, (uint64_t)atomic_load(&e->n_unknown), out);
 }
 
 /* ---------------------------------------------------------------- the way in */
+
+/* Counts a request as waiting for its first step, unless there are too many. */
+static enum phi_status take_place(struct phi_engine *e, struct phi_error *err)
+{
+    int n = atomic_fetch_add(&e->n_unstarted, 1);
+    if (e->max_waiting == 0 || n < e->max_waiting)
+        return PHI_OK;
+    atomic_fetch_sub(&e->n_unstarted, 1);
+    return phi_fail(err, PHI_ERR_BUSY,
+                    "The engine is busy: %d requests wait for their first step, and no more may "
+                    "wait. Try again later.",
+                    e->max_waiting);
+}
 
 /* Hands a request to the engine's thread, which holds a reference until all its answers ended. */
 static void submit(struct phi_engine *e, struct phi_request *r)
 {
     phi_request_acquire(r);
     r->engine = e;
+    atomic_fetch_add(&e->n_unknown, r->params.n);
     pthread_mutex_lock(&e->lock);
     r->next = NULL;
     *(e->submitted_last ? &e->submitted_last->next : &e->submitted_first) = r;
@@ -324,11 +352,23 @@ static void submit(struct phi_engine *e, struct phi_request *r)
 }
 
 enum phi_status phi_request_submit(struct phi_engine *e, const int32_t *prompt_ids, size_t n_prompt,
-                                   const struct phi_sampling *s, struct phi_request **out,
+                                   const struct phi_sampling *s,
+                                   const struct phi_request_options *o, struct phi_request **out,
                                    struct phi_error *err)
 {
-    PHI_TRY(phi_request_create(e->model, e->memory.max_model_len, e->memory.block_size, prompt_ids,
-                               n_prompt, s, NULL, NULL, out, err));
+    *out = NULL;
+    PHI_TRY(take_place(e, err));
+    enum phi_status status =
+        phi_request_create(e->model, e->memory.max_model_len, e->memory.block_size, prompt_ids,
+                           n_prompt, s, NULL, NULL, out, err);
+    if (status != PHI_OK) {
+        atomic_fetch_sub(&e->n_unstarted, 1);
+        return status;
+    }
+    if (o) {
+        (*out)->notify = o->notify;
+        (*out)->notify_context = o->notify_context;
+    }
     submit(e, *out);
     return PHI_OK;
 }
@@ -346,6 +386,7 @@ enum phi_status phi_engine_logits(struct phi_engine *e, const int32_t *ids, size
                         max);
     PHI_TRY(phi_request_create(e->model, max + 1, e->memory.block_size, ids, n_ids, &s, sink,
                                context, &r, err));
+    atomic_fetch_add(&e->n_unstarted, 1);
     submit(e, r);
     phi_request_wait(r);
     const struct phi_ending *ending = &r->answers[0].ending;

@@ -10,6 +10,7 @@
 #ifndef PHI_ENGINE_ENGINE_H
 #define PHI_ENGINE_ENGINE_H
 
+#include "engine/counters.h"
 #include "engine/memory_plan.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
@@ -20,6 +21,7 @@ struct phi_engine {
     struct phi_model *model;
     struct phi_memory_plan memory;
     uint64_t seed;
+    int max_waiting; /* 0 = no limit */
     pthread_t thread;
 
     /* The engine's thread. */
@@ -36,13 +38,15 @@ struct phi_engine {
     struct phi_request *live;   /* all requests with answers that go on */
     struct phi_request *ended;  /* let go in this step, but still named by its plan */
     uint64_t n_requests;        /* begun; numbers the random streams of those without a seed */
+    double step_s;              /* when the forward pass of this step was done */
 
     /* Any thread. */
     atomic_bool cancel_step;    /* the step under way is not worth finishing */
     atomic_bool some_cancelled; /* look through the live requests */
     _Atomic(struct phi_request *) dominant; /* has most rows of the step; only compared */
-    atomic_uint_fast64_t n_steps, n_nan_requests, n_preemptions, n_crossings;
-    atomic_uint_fast64_t n_prefix_queries, n_prefix_hits;
+    atomic_int n_unstarted; /* requests that wait for their first step */
+    atomic_int n_unknown;   /* answers submitted that the engine's thread has not taken yet */
+    struct phi_counters counters;
 
     /* Under the lock. */
     pthread_mutex_t lock;
@@ -59,6 +63,9 @@ void phi_engine_step(struct phi_engine *e);
 /* engine.c: ends what still runs of a request with this ending and lets go of it. */
 void phi_engine_end_request(struct phi_engine *e, struct phi_request *r, enum phi_finish finish,
                             enum phi_status status, const char *text);
+
+/* engine.c: running, waiting and blocks, as the scheduler has them now. */
+void phi_engine_count_present(struct phi_engine *e);
 
 /* engine.c: one answer is over; the request too when it was the last. */
 void phi_engine_end_answer(struct phi_engine *e, struct phi_answer *a, size_t n_new,

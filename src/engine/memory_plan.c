@@ -4,6 +4,7 @@
 #include "base/size.h"
 #include "engine/sampler.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -17,12 +18,12 @@ enum {
 
 /* ---------------------------------------------------------------- the machine */
 
-/* "Name:   123 kB" in /proc/meminfo; 0 when it is not there. */
-static uint64_t meminfo_bytes(const char *name)
+/* "Name:   123 kB" in a file of /proc; 0 when it is not there. */
+static uint64_t proc_bytes(const char *path, const char *name)
 {
     char line[128], format[64];
     unsigned long long kilobytes = 0;
-    FILE *f = fopen("/proc/meminfo", "re");
+    FILE *f = fopen(path, "re");
     if (!f)
         return 0;
     snprintf(format, sizeof format, "%s: %%llu kB", name);
@@ -48,7 +49,8 @@ static uint64_t cgroup_bytes(const char *path)
 void phi_memory_read(struct phi_memory *out)
 {
     out->total_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    out->available_bytes = meminfo_bytes("MemAvailable");
+    out->process_bytes = proc_bytes("/proc/self/status", "RssAnon");
+    out->available_bytes = proc_bytes("/proc/meminfo", "MemAvailable");
     if (out->available_bytes == 0)
         out->available_bytes = out->total_bytes;
     uint64_t limit = cgroup_bytes("/sys/fs/cgroup/memory.max");
@@ -98,6 +100,13 @@ static enum phi_status check_options(const struct phi_engine_options *o, int max
     if (o->block_size < 16 || o->block_size > 256 || o->block_size % 16 != 0)
         return phi_fail(err, bad, "block_size must be a multiple of 16 from 16 to 256, got %d.",
                         o->block_size);
+    if (!(o->memory_utilization >= 0 && o->memory_utilization <= 1))
+        return phi_fail(err, bad, "memory_utilization must be in (0, 1], or 0 for none, got %g.",
+                        o->memory_utilization);
+    if (o->max_waiting < 0)
+        return phi_fail(err, bad, "max_waiting must be at least 0, got %d.", o->max_waiting);
+    if (o->scheduling_policy != PHI_FCFS && o->scheduling_policy != PHI_PRIORITY)
+        return phi_fail(err, bad, "scheduling_policy: %d is no policy.", (int)o->scheduling_policy);
     if (o->kv_dtype < PHI_AUTO || o->kv_dtype > PHI_FLOAT16)
         return phi_fail(err, bad, "kv_dtype: %d is no dtype.", (int)o->kv_dtype);
     return PHI_OK;
@@ -130,15 +139,46 @@ static enum phi_status fail_too_small(const struct phi_memory_plan *p, size_t n_
         n_tokens, gib(sequence_bytes(p, n_tokens)), gib(room_bytes), longest);
 }
 
-/* How many bytes the pool may have, and whether they were asked for or are a choice of ours. */
+static uint64_t less(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+/* How many bytes the pool may have at most. */
 static size_t room_for_kv(const struct phi_memory_plan *p, const struct phi_engine_options *o,
                           const struct phi_memory *memory)
 {
     uint64_t fixed = p->workspace_bytes + p->logits_bytes + p->sampler_bytes;
-    uint64_t room = memory->available_bytes > fixed ? memory->available_bytes - fixed : 0;
+    uint64_t room = less(memory->available_bytes, fixed);
     if (o->kv_bytes > 0 && o->kv_bytes < room)
         room = o->kv_bytes;
+    if (p->share_bytes > 0)
+        room = phi_size_min(room, less(p->share_bytes, fixed));
     return room > SIZE_MAX ? SIZE_MAX : (size_t)room;
+}
+
+/* What memory_utilization leaves beside the weights, mapped or not, and the rest of the process. A
+ * share that is not there is refused now, not when the pool has filled. */
+static enum phi_status plan_share(struct phi_memory_plan *p, const struct phi_model *m,
+                                  const struct phi_engine_options *o,
+                                  const struct phi_memory *memory, struct phi_error *err)
+{
+    struct phi_net_info net;
+    if (o->memory_utilization == 0 || o->kv_bytes > 0)
+        return PHI_OK;
+    phi_net_get_info(m->net, &net);
+    double total = (double)memory->total_bytes, wanted = o->memory_utilization * total;
+    double there = (double)memory->available_bytes + (double)memory->process_bytes;
+    if (wanted > there)
+        return phi_fail(err, PHI_ERR_MEMORY,
+                        "memory_utilization=%g asks for %.2f GiB of the %.2f GiB of memory, but "
+                        "only %.2f GiB are available: lower it to %.2f, or set the size of the KV "
+                        "cache itself.",
+                        o->memory_utilization, gib((uint64_t)wanted), gib(memory->total_bytes),
+                        gib((uint64_t)there), floor(there / total * 100) / 100);
+    uint64_t held = memory->process_bytes + net.mapped_bytes;
+    p->share_bytes = (size_t)phi_size_max(less((uint64_t)wanted, held), 1);
+    return PHI_OK;
 }
 
 /* Of the room, what max_num_seqs sequences of the longest context need, at most a quarter of the
@@ -165,7 +205,8 @@ static enum phi_status plan_kv(struct phi_memory_plan *p, const struct phi_engin
                         gib(o->kv_bytes), gib(room));
     if (one > room && (o->max_model_len > 0 || room < p->block_bytes))
         return fail_too_small(p, length, room, err);
-    size_t kv_bytes = o->kv_bytes > 0 ? room : default_kv_bytes(p, one, room, memory);
+    bool all = o->kv_bytes > 0 || p->share_bytes > 0;
+    size_t kv_bytes = all ? room : default_kv_bytes(p, one, room, memory);
     size_t n_blocks = phi_size_min(kv_bytes / p->block_bytes, INT32_MAX / p->block_size);
     p->n_blocks = (uint32_t)n_blocks;
     p->kv_bytes = n_blocks * p->block_bytes;
@@ -194,6 +235,7 @@ enum phi_status phi_memory_plan_make(const struct phi_model *m, const struct phi
     p.workspace_bytes = phi_workspace_bytes(m->net, p.max_num_batched_tokens, rows, m->n_threads);
     p.logits_bytes = rows * (size_t)c->vocab_size * sizeof(float);
     p.sampler_bytes = phi_sampler_bytes((size_t)c->vocab_size);
+    PHI_TRY(plan_share(&p, m, o, memory, err));
     PHI_TRY(plan_kv(&p, o, c->max_position_embeddings, memory, err));
     *out = p;
     return PHI_OK;

@@ -7,9 +7,10 @@
 struct phi_memory {
     uint64_t total_bytes;     /* of the machine or the container */
     uint64_t available_bytes; /* without pushing anything else out */
+    uint64_t process_bytes;   /* held by this process, beside mapped files */
 };
 
-/* From /proc/meminfo and the container's limit. */
+/* From /proc and the container's limit. */
 void phi_memory_read(struct phi_memory *out);
 
 struct phi_memory_plan {
@@ -19,6 +20,7 @@ struct phi_memory_plan {
     bool prefix_caching;
     uint32_t n_blocks;
     size_t block_bytes;
+    size_t share_bytes;     /* memory_utilization's, for pool and scratch; 0 = not given */
     size_t kv_bytes;        /* n_blocks * block_bytes */
     size_t workspace_bytes; /* of the forward pass */
     size_t logits_bytes;

@@ -64,11 +64,23 @@ static enum phi_status open_tokenizer(struct phi_model *m, const char *dir, bool
     return exists ? phi_tokenizer_open(dir, &m->tokenizer, err) : PHI_OK;
 }
 
+/* Without a template, the special tokens are there for those that requests bring. */
+static enum phi_status open_own_template(struct phi_model *m, const char *dir,
+                                         struct phi_error *err)
+{
+    PHI_TRY(phi_chat_template_open(dir, &m->chat_template, err));
+    m->has_chat_template = m->chat_template != NULL;
+    if (m->has_chat_template)
+        return PHI_OK;
+    return phi_chat_template_parse(PHI_STR(""), "no chat template", dir, &m->chat_template, err);
+}
+
 static enum phi_status open_template(struct phi_model *m, const char *dir, const char *given,
                                      struct phi_error *err)
 {
     if (!given)
-        return phi_chat_template_open(dir, &m->chat_template, err);
+        return open_own_template(m, dir, err);
+    m->has_chat_template = true;
     if (strchr(given, '{'))
         return phi_chat_template_parse(phi_str_from(given), "chat template", dir, &m->chat_template,
                                        err);
@@ -214,7 +226,7 @@ void phi_model_get_info(const struct phi_model *m, struct phi_model_info *out)
     }
     out->n_stop_ids = m->config.n_stop_ids;
     memcpy(out->stop_ids, m->config.stop_ids, sizeof out->stop_ids);
-    out->has_chat_template = m->chat_template != NULL;
+    out->has_chat_template = m->has_chat_template;
     out->n_threads = m->n_threads;
 }
 
@@ -283,6 +295,17 @@ enum phi_status phi_detokenize(const struct phi_model *m, const int32_t *ids, si
     return give_text(&b, status, text, n_text, err);
 }
 
+enum phi_status phi_token_spelling(const struct phi_model *m, int32_t id, char **text,
+                                   size_t *n_text, struct phi_error *err)
+{
+    *text = NULL;
+    *n_text = 0;
+    PHI_TRY(need_tokenizer(m, err));
+    struct phi_buf b = {0};
+    phi_buf_append_str(&b, phi_tokenizer_spelling(m->tokenizer, id));
+    return give_text(&b, PHI_OK, text, n_text, err);
+}
+
 /* ---------------------------------------------------------------- chat */
 
 /* An optional field of the render options: missing or null is NULL. */
@@ -306,7 +329,12 @@ static enum phi_status read_chat_options(const json_t *obj, struct phi_chat_opti
                               &out->continue_final_message, err));
     PHI_TRY(get_typed(obj, "tools", JSON_ARRAY, "an array", &out->tools, err));
     PHI_TRY(get_typed(obj, "documents", JSON_ARRAY, "an array", &out->documents, err));
-    return get_typed(obj, "chat_template_kwargs", JSON_OBJECT, "an object", &out->kwargs, err);
+    PHI_TRY(get_typed(obj, "chat_template_kwargs", JSON_OBJECT, "an object", &out->kwargs, err));
+    const json_t *source;
+    PHI_TRY(get_typed(obj, "chat_template", JSON_STRING, "a string", &source, err));
+    if (source)
+        out->source = phi_json_str(source);
+    return PHI_OK;
 }
 
 enum phi_status phi_render_chat(const struct phi_model *m, struct phi_text messages_json,
@@ -315,9 +343,6 @@ enum phi_status phi_render_chat(const struct phi_model *m, struct phi_text messa
 {
     *text = NULL;
     *n_text = 0;
-    if (!m->chat_template)
-        return phi_fail(err, PHI_ERR_INVALID,
-                        "the checkpoint has no chat template; give one with --chat-template");
     json_t *messages = NULL, *options = NULL;
     struct phi_chat_options o = {.add_generation_prompt = true, .now_s = -1};
     struct phi_buf b = {0};
@@ -330,6 +355,9 @@ enum phi_status phi_render_chat(const struct phi_model *m, struct phi_text messa
                                 &options, err);
     if (status == PHI_OK && options)
         status = read_chat_options(options, &o, err);
+    if (status == PHI_OK && !m->has_chat_template && !o.source.data)
+        status = phi_fail(err, PHI_ERR_INVALID,
+                          "the checkpoint has no chat template; give one with --chat-template");
     if (status == PHI_OK)
         status = phi_chat_template_render(m->chat_template, messages, &o, &b, err);
     status = give_text(&b, status, text, n_text, err);

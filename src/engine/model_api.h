@@ -11,7 +11,8 @@ struct phi_model {
     struct phi_config config; /* stop_ids: the union of tokenizer, config and generation_config */
     bool has_config;          /* false: no_weights, and no config.json that could be read */
     struct phi_tokenizer *tokenizer;         /* NULL: the folder has none; token ids only */
-    struct phi_chat_template *chat_template; /* NULL: none */
+    struct phi_chat_template *chat_template; /* of an empty text when the checkpoint has none */
+    bool has_chat_template;
     struct phi_safetensors *weights;         /* NULL: none, or dummy weights */
     struct phi_net *net;                     /* NULL: no_weights */
     const struct phi_kernels *kernels;

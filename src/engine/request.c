@@ -174,23 +174,46 @@ void phi_answer_read_tokens(const struct phi_sequence *q, size_t begin, size_t n
         *out++ = p < n_prompt ? a->request->prompt[p] : a->output[p - n_prompt];
 }
 
+bool phi_request_start(struct phi_request *r)
+{
+    if (r->start_s > 0)
+        return false;
+    pthread_mutex_lock(&r->lock);
+    r->start_s = phi_clock_s();
+    pthread_mutex_unlock(&r->lock);
+    return true;
+}
+
+/* Outside the lock: what is called may lock things of its own. */
+static void notify(const struct phi_request *r, bool ended)
+{
+    if (r->notify)
+        r->notify(r->notify_context, ended);
+}
+
 void phi_answer_publish(struct phi_answer *answer, size_t n_new, const struct phi_ending *ending)
 {
     struct phi_request *r = answer->request;
     pthread_mutex_lock(&r->lock);
+    bool is_news = !answer->ready;
     answer->n_output += n_new;
-    if (n_new > 0 && r->first_token_s == 0)
+    if (n_new > 0 && r->first_token_s == 0) {
         r->first_token_s = phi_clock_s();
+        r->n_cached = answer->sequence.n_cached;
+    }
     if (ending->finish != PHI_FINISH_NONE) {
         answer->ending = *ending;
         r->end_s = phi_clock_s();
+        r->n_preemptions += answer->sequence.n_preemptions;
     }
-    if (!answer->ready) {
+    if (is_news) {
         answer->ready = true;
         r->ready[(r->ready_first + r->n_ready++) % r->params.n] = answer->index;
     }
     pthread_cond_signal(&r->changed);
     pthread_mutex_unlock(&r->lock);
+    if (is_news)
+        notify(r, false);
 }
 
 void phi_request_set_error(struct phi_request *r, const char *text)
@@ -206,6 +229,7 @@ void phi_request_detach(struct phi_request *r)
     r->engine = NULL;
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
+    notify(r, true);
 }
 
 /* ---------------------------------------------------------------- the reader's side */
@@ -335,12 +359,17 @@ const struct phi_logprob *phi_request_prompt_logprobs(const struct phi_request *
 
 void phi_request_get_stats(const struct phi_request *r, struct phi_request_stats *out)
 {
+    pthread_mutex_t *lock = (pthread_mutex_t *)&r->lock;
     *out = (struct phi_request_stats){.n_prompt_tokens = r->n_prompt};
     for (int i = 0; i < r->params.n; i++)
         out->n_output_tokens += r->answers[i].n_delivered;
+    pthread_mutex_lock(lock);
     out->queue_s = r->start_s > 0 ? r->start_s - r->submit_s : 0;
     out->first_token_s = r->first_token_s > 0 ? r->first_token_s - r->submit_s : 0;
     out->end_s = r->end_s > 0 ? r->end_s - r->submit_s : 0;
+    out->n_cached_tokens = r->n_cached;
+    out->n_preemptions = r->n_preemptions;
+    pthread_mutex_unlock(lock);
 }
 
 void phi_request_release(struct phi_request *r)

@@ -30,6 +30,7 @@ struct phi_answer {
     struct phi_sequence sequence;
     struct phi_detokenizer watch; /* finds stop strings; unused when there are none */
     uint64_t key, stream;         /* of the random numbers */
+    double last_token_s;          /* 0 = none yet */
 
     /* Written by the engine's thread; what is below n_output, and the ending, are published under
      * the request's lock. */
@@ -61,6 +62,9 @@ struct phi_request {
     phi_logits_sink sink;
     void *sink_context;
 
+    void (*notify)(void *context, bool ended); /* or NULL */
+    void *notify_context;
+
     /* The engine's thread. */
     struct phi_request *next, *previous; /* among the submitted, then among the live ones */
     int n_running_answers;               /* not ended yet */
@@ -74,6 +78,7 @@ struct phi_request {
     int *ready;                /* ring [params.n] of answers with news */
     int ready_first, n_ready;
     double submit_s, start_s, first_token_s, end_s; /* 0 = not yet */
+    size_t n_cached, n_preemptions;
     char error[1024];                               /* of PHI_FINISH_ERROR */
 
     /* The reading thread. */
@@ -95,6 +100,9 @@ void phi_request_unref(struct phi_request *r);
 /* Copies ids of the sequence's positions begin .. begin + n - 1: of the prompt, then of the answer. */
 void phi_answer_read_tokens(const struct phi_sequence *q, size_t begin, size_t n, int32_t *out);
 
+/* The engine's thread: rows of the request are computed. True the first time. */
+bool phi_request_start(struct phi_request *r);
+
 /* The engine's thread: one more token is in answer->output (or n_new = 0), and the ending, if it
  * ended. */
 void phi_answer_publish(struct phi_answer *answer, size_t n_new, const struct phi_ending *ending);
@@ -102,7 +110,8 @@ void phi_answer_publish(struct phi_answer *answer, size_t n_new, const struct ph
 /* The engine's thread: notes an error's text, before the answers that it ends are published. */
 void phi_request_set_error(struct phi_request *r, const char *text);
 
-/* The engine's thread: the engine will not touch the request any more. */
+/* The engine's thread: no answer goes on; the engine will publish nothing more and only give its
+ * reference back. */
 void phi_request_detach(struct phi_request *r);
 
 /* Waits until the engine has let go. */

@@ -127,6 +127,7 @@ static void preempt_last(struct phi_scheduler *s)
     struct phi_sequence *q = s->running[--s->n_running];
     drop_blocks(s, q);
     waiting_insert(s, q, true);
+    q->n_preemptions++;
     s->plan.n_preempted++;
 }
 
@@ -217,6 +218,7 @@ struct takeover {
     size_t n_blocks;    /* full blocks of them, to be shared; their numbers stand in q->blocks */
     uint32_t copy_from; /* block of the positions after those, to be copied; or PHI_NO_BLOCK */
     size_t n_free;      /* blocks among all these that nobody holds at present */
+    bool from_cache;
 };
 
 /* A running sibling in q's regime, the one that has computed most; NULL when there is none. */
@@ -237,7 +239,7 @@ static const struct phi_sequence *find_sibling(const struct phi_scheduler *s,
 static struct takeover take_over(const struct phi_scheduler *s, struct phi_sequence *q,
                                  const uint32_t *blocks, size_t n)
 {
-    struct takeover t = {n, n / s->limits.block_size, PHI_NO_BLOCK, 0};
+    struct takeover t = {n, n / s->limits.block_size, PHI_NO_BLOCK, 0, false};
     for (size_t b = 0; b < t.n_blocks; b++) {
         q->blocks[b] = blocks[b];
         t.n_free += s->pool->references[blocks[b]] == 0;
@@ -284,6 +286,7 @@ static bool find_takeover(struct phi_scheduler *s, struct phi_sequence *q, struc
     } else if (s->cache) {
         size_t n = phi_size_min(find_cached(s, q), q->n_tokens - 1);
         *out = take_over(s, q, q->blocks, n);
+        out->from_cache = true;
     }
     return true;
 }
@@ -314,6 +317,8 @@ static void admit(struct phi_scheduler *s, struct phi_sequence *q, const struct 
     if (t->copy_from != PHI_NO_BLOCK)
         release_block(s, t->copy_from);
     q->n_computed = t->n_tokens;
+    if (t->from_cache && q->n_preemptions == 0)
+        q->n_cached = t->n_tokens;
     s->n_looked_up += q->n_tokens;
     s->n_found += t->n_tokens;
     budget->logit_rows--;

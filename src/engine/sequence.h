@@ -43,6 +43,9 @@ struct phi_sequence {
     size_t n_named;  /* leading blocks whose content the prefix cache knows */
     uint64_t prefix; /* its name for the last of them; meaningless while there are none */
 
+    size_t n_cached; /* tokens that the prefix cache had when it was admitted first */
+    size_t n_preemptions;
+
     const void
         *group;  /* equal for the answers to one prompt, which share its blocks; NULL = alone */
     void *owner; /* the engine's answer */

@@ -38,8 +38,8 @@ static struct phi_batch make_batch(struct phi_engine *e, const struct phi_plan *
     for (uint32_t i = 0; i < plan->n_entries; i++) {
         const struct phi_plan_entry *entry = &plan->entries[i];
         struct phi_answer *a = phi_answer_of(entry->sequence);
-        if (a->request->start_s == 0)
-            a->request->start_s = phi_clock_s();
+        if (phi_request_start(a->request))
+            atomic_fetch_sub(&e->n_unstarted, 1);
         copy_block(e, entry);
         phi_answer_read_tokens(entry->sequence, entry->first_position, entry->n_rows,
                                e->tokens + entry->first_row);
@@ -72,7 +72,7 @@ static void end_with_error(struct phi_engine *e, struct phi_request *r, enum phi
                            const char *text)
 {
     if (status == PHI_ERR_NAN)
-        atomic_fetch_add(&e->n_nan_requests, 1);
+        phi_counter_add(&e->counters.n_nan_requests, 1);
     phi_engine_end_request(e, r, PHI_FINISH_ERROR, status, text);
 }
 
@@ -131,6 +131,19 @@ static enum phi_status find_ending(struct phi_answer *a, int32_t token, size_t n
     return PHI_OK;
 }
 
+static void count_token(struct phi_engine *e, struct phi_answer *a)
+{
+    struct phi_counters *c = &e->counters;
+    phi_counter_add(&c->n_generated_tokens, 1);
+    if (a->last_token_s > 0)
+        phi_counter_observe(&c->inter_token_s, e->step_s - a->last_token_s);
+    a->last_token_s = e->step_s;
+    if (a->request->first_token_s > 0)
+        return;
+    phi_counter_add(&c->n_prompt_tokens, a->request->n_prompt);
+    phi_counter_add(&c->n_cached_prompt_tokens, a->sequence.n_cached);
+}
+
 static void take_token(struct phi_engine *e, struct phi_answer *a, const float *logits)
 {
     struct phi_request *r = a->request;
@@ -147,6 +160,7 @@ static void take_token(struct phi_engine *e, struct phi_answer *a, const float *
         phi_logprobs_row(&e->sampler, logits, token, r->n_logprobs - 1,
                          a->logprobs + a->n_output * r->n_logprobs);
     a->output[a->n_output] = token;
+    count_token(e, a);
     enum phi_status status = find_ending(a, token, a->n_output + 1, &ending, &err);
     if (status != PHI_OK)
         end_with_error(e, r, status, err.text);
@@ -191,22 +205,31 @@ static void fail_step(struct phi_engine *e, const struct phi_error *err)
         end_with_error(e, phi_answer_of(e->scheduler.running[0])->request, err->code, err->text);
 }
 
+static void count_plan(struct phi_engine *e, const struct phi_plan *plan)
+{
+    struct phi_counters *c = &e->counters;
+    phi_counter_add(&c->n_preemptions, plan->n_preempted);
+    phi_counter_add(&c->n_crossings, plan->n_crossed);
+    phi_counter_set(&c->n_prefix_queries, e->scheduler.n_looked_up);
+    phi_counter_set(&c->n_prefix_hits, e->scheduler.n_found);
+    phi_engine_count_present(e);
+}
+
 void phi_engine_step(struct phi_engine *e)
 {
     struct phi_error err;
     atomic_store(&e->dominant, NULL);
     const struct phi_plan *plan = phi_scheduler_plan(&e->scheduler);
-    atomic_fetch_add(&e->n_preemptions, plan->n_preempted);
-    atomic_fetch_add(&e->n_crossings, plan->n_crossed);
+    count_plan(e, plan);
     if (plan->n_rows == 0)
         return;
-    atomic_store(&e->n_prefix_queries, e->scheduler.n_looked_up);
-    atomic_store(&e->n_prefix_hits, e->scheduler.n_found);
     struct phi_batch batch = make_batch(e, plan);
     enum phi_status status = phi_forward(e->model->net, e->workspace, &e->kv, &batch, &err);
     if (status == PHI_ERR_CANCELLED)
         return; /* nothing is counted as computed: those that stay are planned again */
-    atomic_fetch_add(&e->n_steps, 1);
+    e->step_s = phi_clock_s();
+    phi_counter_add(&e->counters.n_steps, 1);
+    phi_counter_observe(&e->counters.iteration_tokens, plan->n_rows);
     if (status != PHI_OK) {
         fail_step(e, &err);
         return;

@@ -51,6 +51,12 @@ static enum phi_status set_variant(struct variant *v, struct phi_str source, con
     return PHI_OK;
 }
 
+static void deinit_variant(struct variant *v)
+{
+    phi_jinja_close(v->jinja);
+    phi_buf_deinit(&v->source);
+}
+
 /* A string, or a list of {"name", "template"}. */
 static enum phi_status set_from_json(struct phi_chat_template *t, const json_t *field,
                                      const char *file, struct phi_error *err)
@@ -183,11 +189,8 @@ void phi_chat_template_close(struct phi_chat_template *t)
 {
     if (!t)
         return;
-    struct variant *variants[] = {&t->main, &t->tool_use};
-    for (int i = 0; i < 2; i++) {
-        phi_jinja_close(variants[i]->jinja);
-        phi_buf_deinit(&variants[i]->source);
-    }
+    deinit_variant(&t->main);
+    deinit_variant(&t->tool_use);
     json_decref(t->tokens);
     phi_free(t);
 }
@@ -625,12 +628,10 @@ static enum phi_status check_request(const struct phi_chat_options *options, con
     return PHI_OK;
 }
 
-enum phi_status phi_chat_template_render(const struct phi_chat_template *t, const json_t *messages,
-                                         const struct phi_chat_options *options,
-                                         struct phi_buf *out, struct phi_error *err)
+static enum phi_status render(const struct phi_chat_template *t, const struct variant *v,
+                              const json_t *messages, const struct phi_chat_options *options,
+                              struct phi_buf *out, struct phi_error *err)
 {
-    bool has_tools = options->tools && !json_is_null(options->tools);
-    const struct variant *v = has_tools && t->tool_use.jinja ? &t->tool_use : &t->main;
     struct phi_buf text = {0};
     struct phi_jinja_run r;
     struct phi_jinja_value values;
@@ -650,5 +651,24 @@ enum phi_status phi_chat_template_render(const struct phi_chat_template *t, cons
     }
     phi_jinja_run_deinit(&r);
     phi_buf_deinit(&text);
+    return status;
+}
+
+enum phi_status phi_chat_template_render(const struct phi_chat_template *t, const json_t *messages,
+                                         const struct phi_chat_options *options,
+                                         struct phi_buf *out, struct phi_error *err)
+{
+    bool has_tools = options->tools && !json_is_null(options->tools);
+    if (!options->source.data)
+        return render(t, has_tools && t->tool_use.jinja ? &t->tool_use : &t->main, messages,
+                      options, out, err);
+    struct variant given = {0};
+    struct phi_error why;
+    enum phi_status status = set_variant(&given, options->source, "chat_template", &why);
+    if (status != PHI_OK) /* a request's fault, not a file's */
+        status = phi_fail(err, status == PHI_ERR_MEMORY ? status : PHI_ERR_INVALID, "%s", why.text);
+    else
+        status = render(t, &given, messages, options, out, err);
+    deinit_variant(&given);
     return status;
 }

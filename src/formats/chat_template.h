@@ -32,6 +32,7 @@ struct phi_chat_options {
     const json_t *tools;     /* array or NULL */
     const json_t *documents; /* array or NULL */
     const json_t *kwargs;    /* object of further template variables, or NULL */
+    struct phi_str source;   /* a template for this rendering only; data NULL: the opened one */
     int64_t now_s;           /* Unix time for strftime_now; < 0 = the clock */
 };
 

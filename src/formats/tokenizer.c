@@ -185,6 +185,12 @@ int32_t phi_tokenizer_find(const struct phi_tokenizer *t, struct phi_str token)
     return phi_vocab_find(&t->vocab, token, PHI_TOKEN_MODEL | PHI_TOKEN_ADDED);
 }
 
+struct phi_str phi_tokenizer_spelling(const struct phi_tokenizer *t, int32_t id)
+{
+    const struct phi_token *token = phi_vocab_at(&t->vocab, id);
+    return token ? phi_vocab_string(&t->vocab, token) : PHI_STR("");
+}
+
 bool phi_tokenizer_is_special(const struct phi_tokenizer *t, int32_t id)
 {
     const struct phi_token *token = phi_vocab_at(&t->vocab, id);

@@ -74,6 +74,10 @@ int32_t phi_tokenizer_find(const struct phi_tokenizer *t, struct phi_str token);
  * <0x0A> as its byte). Appends; nothing for an id without a token. */
 void phi_tokenizer_token_bytes(const struct phi_tokenizer *t, int32_t id, struct phi_buf *out);
 
+/* The token as the file spells it ("Ġdef", "<0x0A>"), for the tokenizer's lifetime; empty for an id
+ * without a token. */
+struct phi_str phi_tokenizer_spelling(const struct phi_tokenizer *t, int32_t id);
+
 bool phi_tokenizer_is_special(const struct phi_tokenizer *t, int32_t id);
 
 /* From tokenizer_config.json / special_tokens_map.json: -1 or empty when absent. */

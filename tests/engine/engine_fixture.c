@@ -56,7 +56,7 @@ struct phi_request *submit(struct phi_engine *e, const int32_t *ids, size_t n,
 {
     struct phi_request *r;
     struct phi_error err;
-    if (phi_request_submit(e, ids, n, s, &r, &err) != PHI_OK)
+    if (phi_request_submit(e, ids, n, s, NULL, &r, &err) != PHI_OK)
         fail_msg("%s", err.text);
     return r;
 }

@@ -183,8 +183,8 @@ static void test_company(void **state)
                 collect(requests[i], a, 1);
                 check_same(a, &alone[i], ways[w].what);
             }
-            struct phi_engine_info done;
-            phi_engine_get_info(e, &done);
+            struct phi_engine_stats done;
+            phi_engine_get_stats(e, &done);
             assert_int_equal(done.n_preemptions > 0, ways[w].pool_tokens > 0);
             assert_int_equal(done.n_crossings > 0, d == 1); /* phi3-longrope */
             phi_engine_destroy(e);

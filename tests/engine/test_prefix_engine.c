@@ -63,18 +63,18 @@ static void test_hits_have_the_bits_of_misses(void **state)
     for (size_t c = 0; c < sizeof checkpoints / sizeof checkpoints[0]; c++) {
         struct phi_model *m = open_model(golden_dir(checkpoints[c]), PHI_BFLOAT16, 1);
         struct phi_engine *without = engine_with(m, false, 32, 0), *with = engine_with(m, true, 32, 0);
-        struct phi_engine_info info;
+        struct phi_engine_stats stats;
         for (int i = 0; i < N_PROMPTS; i++) {
             size_t n = make_prompt(i, ids);
             run(without, ids, n, &s, cold);
             run(with, ids, n, &s, warm);
             assert_same_answers(cold, warm);
         }
-        phi_engine_get_info(without, &info);
-        assert_int_equal(info.n_prefix_hits, 0);
-        phi_engine_get_info(with, &info);
+        phi_engine_get_stats(without, &stats);
+        assert_int_equal(stats.n_prefix_hits, 0);
+        phi_engine_get_stats(with, &stats);
         /* 64 of 65, 32 of 50, 64 of 90, 63 of 64; across LongRoPE's limit of 32 only the long keys. */
-        assert_true(info.n_prefix_hits >= 64 + 32 + 64 + 63);
+        assert_true(stats.n_prefix_hits >= 64 + 32 + 64 + 63);
         phi_engine_destroy(with);
         phi_engine_destroy(without);
         phi_model_close(m);
@@ -91,14 +91,14 @@ static void test_answers_are_cached_too(void **state)
     struct phi_sampling s = sampling();
     struct phi_model *m = open_model(golden_dir("phi3-gqa"), PHI_FLOAT32, 1);
     struct phi_engine *e = engine_with(m, true, 16, 0);
-    struct phi_engine_info info;
+    struct phi_engine_stats stats;
     (void)state;
     make_prompt(0, ids);
     run(e, ids, 20, &s, a);
     memcpy(ids + 20, a->tokens, N_OUTPUT * sizeof *ids);
     run(e, ids, 20 + N_OUTPUT + 1, &s, a);
-    phi_engine_get_info(e, &info);
-    assert_int_equal(info.n_prefix_hits, 32); /* two full blocks: 12 of the 20 tokens said before */
+    phi_engine_get_stats(e, &stats);
+    assert_int_equal(stats.n_prefix_hits, 32); /* two full blocks: 12 of the 20 tokens said before */
     phi_engine_destroy(e);
     phi_model_close(m);
     free(a);

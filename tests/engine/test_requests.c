@@ -104,7 +104,7 @@ static void test_bad_fields(void **state)
         struct phi_error err;
         phi_sampling_init(&s);
         bad_fields[i].set(&s);
-        assert_int_equal(phi_request_submit(e, ids, 2, &s, &r, &err), PHI_ERR_INVALID);
+        assert_int_equal(phi_request_submit(e, ids, 2, &s, NULL, &r, &err), PHI_ERR_INVALID);
         assert_string_equal(err.text, bad_fields[i].text);
         assert_null(r);
     }
@@ -123,21 +123,21 @@ static void test_bad_prompts(void **state)
     struct answer *a = malloc(sizeof *a);
     int32_t ids[200] = {0};
     phi_sampling_init(&s);
-    assert_int_equal(phi_request_submit(e, ids, 0, &s, &r, &err), PHI_ERR_INVALID);
+    assert_int_equal(phi_request_submit(e, ids, 0, &s, NULL, &r, &err), PHI_ERR_INVALID);
     assert_string_equal(err.text, "The prompt cannot be empty.");
     ids[1] = 256;
-    assert_int_equal(phi_request_submit(e, ids, 3, &s, &r, &err), PHI_ERR_INVALID);
+    assert_int_equal(phi_request_submit(e, ids, 3, &s, NULL, &r, &err), PHI_ERR_INVALID);
     assert_string_equal(err.text,
                         "Token id 256 is out of vocabulary (index 1 of the prompt; size 256).");
     ids[1] = 0;
-    assert_int_equal(phi_request_submit(e, ids, 113, &s, &r, &err), PHI_ERR_TOO_LONG);
+    assert_int_equal(phi_request_submit(e, ids, 113, &s, NULL, &r, &err), PHI_ERR_TOO_LONG);
     assert_string_equal(
         err.text, "This model's maximum context length is 128 tokens. However, you requested 16 "
                   "output tokens and your prompt contains 113 input tokens, for a total of 129 "
                   "tokens. Please reduce the length of the input prompt or the number of "
                   "requested output tokens.");
     s.max_tokens = 0;
-    assert_int_equal(phi_request_submit(e, ids, 128, &s, &r, &err), PHI_ERR_TOO_LONG);
+    assert_int_equal(phi_request_submit(e, ids, 128, &s, NULL, &r, &err), PHI_ERR_TOO_LONG);
     s = greedy(15);
     run(e, ids, 113, &s, a); /* exactly full */
     assert_int_equal(a->n_tokens, 15);
@@ -226,6 +226,61 @@ static void test_memory_plan(void **state)
     phi_model_close(m);
 }
 
+/* A share of the memory: the pool gets what process, weights and scratch leave of it. */
+static void test_memory_utilization(void **state)
+{
+    (void)state;
+    struct phi_model *m = open_model(golden_dir("phi3-gqa"), PHI_FLOAT32, 1);
+    struct phi_model_info info;
+    struct phi_memory_plan plan;
+    struct phi_engine_options o;
+    struct phi_error err;
+    const uint64_t gib = 1ull << 30;
+    struct phi_memory memory = {
+        .total_bytes = 16 * gib, .available_bytes = 7 * gib, .process_bytes = gib};
+    phi_model_get_info(m, &info);
+    phi_engine_options_init(&o);
+    static const double bad[] = {-0.1, 1.01, NAN};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        o.memory_utilization = bad[i];
+        assert_int_equal(phi_memory_plan_make(m, &o, &memory, &plan, &err), PHI_ERR_INVALID);
+        assert_non_null(strstr(err.text, "memory_utilization must be in (0, 1]"));
+    }
+    o.memory_utilization = 0.25;
+    assert_int_equal(phi_memory_plan_make(m, &o, &memory, &plan, &err), PHI_OK);
+    size_t fixed = plan.workspace_bytes + plan.logits_bytes + plan.sampler_bytes;
+    assert_int_equal(plan.n_blocks,
+                     (4 * gib - gib - info.weight_bytes - fixed) / plan.block_bytes);
+    assert_int_equal(plan.max_model_len, 128);
+
+    /* What the process holds already is not available, but is part of the share. */
+    o.memory_utilization = 0.5;
+    assert_int_equal(phi_memory_plan_make(m, &o, &memory, &plan, &err), PHI_OK);
+    o.memory_utilization = 0.51;
+    assert_int_equal(phi_memory_plan_make(m, &o, &memory, &plan, &err), PHI_ERR_MEMORY);
+    assert_string_equal(err.text,
+                        "memory_utilization=0.51 asks for 8.16 GiB of the 16.00 GiB of memory, but "
+                        "only 8.00 GiB are available: lower it to 0.50, or set the size of the KV "
+                        "cache itself.");
+    o.kv_bytes = 3 * plan.block_bytes; /* wins */
+    assert_int_equal(phi_memory_plan_make(m, &o, &memory, &plan, &err), PHI_OK);
+    assert_int_equal(plan.n_blocks, 3);
+
+    /* A share that weights and scratch fill, or nearly. */
+    o.kv_bytes = 0;
+    o.memory_utilization = 0.05;
+    assert_int_equal(phi_memory_plan_make(m, &o, &memory, &plan, &err), PHI_ERR_MEMORY);
+    assert_non_null(strstr(err.text, "the longest context that fits is 0 tokens"));
+    o.memory_utilization = 0.0625;
+    memory.process_bytes = gib - info.weight_bytes - fixed - 2 * plan.block_bytes;
+    assert_int_equal(phi_memory_plan_make(m, &o, &memory, &plan, &err), PHI_OK);
+    assert_int_equal(plan.max_model_len, 64);
+    o.max_model_len = 100;
+    assert_int_equal(phi_memory_plan_make(m, &o, &memory, &plan, &err), PHI_ERR_MEMORY);
+    assert_non_null(strstr(err.text, "the longest context that fits is 64 tokens"));
+    phi_model_close(m);
+}
+
 /* ---------------------------------------------------------------- NaN */
 
 /* A copy of phi3-gqa whose embedding of token `id` holds one NaN; the head, which is tied to it,
@@ -291,9 +346,9 @@ static void test_nan(void **state)
     collect(first, a, 1);
     assert_int_equal(a->finish, PHI_FINISH_LENGTH);
     assert_memory_equal(a->tokens, expected->tokens, 60 * sizeof(int32_t));
-    struct phi_engine_info info;
-    phi_engine_get_info(e, &info);
-    assert_int_equal(info.n_nan_requests, 1);
+    struct phi_engine_stats stats;
+    phi_engine_get_stats(e, &stats);
+    assert_int_equal(stats.n_nan_requests, 1);
     phi_engine_destroy(e);
     phi_engine_destroy(reference);
     phi_model_close(m);
@@ -357,7 +412,7 @@ static void test_failing_allocations(void **state)
         if (status == PHI_OK)
             status = phi_engine_create(m, &eo, &e, &err);
         if (status == PHI_OK)
-            status = phi_request_submit(e, ids, 3, &s, &r, &err);
+            status = phi_request_submit(e, ids, 3, &s, NULL, &r, &err);
         phi_alloc_fail_nth(0);
         done = status == PHI_OK;
         if (done)
@@ -378,8 +433,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_fields),      cmocka_unit_test(test_bad_prompts),
-        cmocka_unit_test(test_memory_plan),     cmocka_unit_test(test_nan),
-        cmocka_unit_test(test_nothing_allowed), cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_memory_plan),     cmocka_unit_test(test_memory_utilization),
+        cmocka_unit_test(test_nan),             cmocka_unit_test(test_nothing_allowed),
+        cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests_name("engine/requests", tests, NULL, NULL);
 }

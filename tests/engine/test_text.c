@@ -205,12 +205,12 @@ static void test_bad_words(void **state)
     struct phi_error err;
     s.bad_words = &empty;
     s.n_bad_words = 1;
-    assert_int_equal(phi_request_submit(o.e, o.ids, o.n_ids, &s, &r, &err), PHI_ERR_INVALID);
+    assert_int_equal(phi_request_submit(o.e, o.ids, o.n_ids, &s, NULL, &r, &err), PHI_ERR_INVALID);
     assert_string_equal(err.text, "bad_words cannot contain an empty string.");
     s = greedy(4);
     s.stop = &empty;
     s.n_stop = 1;
-    assert_int_equal(phi_request_submit(o.e, o.ids, o.n_ids, &s, &r, &err), PHI_ERR_INVALID);
+    assert_int_equal(phi_request_submit(o.e, o.ids, o.n_ids, &s, NULL, &r, &err), PHI_ERR_INVALID);
     assert_string_equal(err.text, "stop cannot contain an empty string.");
     close_all(&o);
     free(whole);
@@ -296,6 +296,7 @@ static void test_chat_errors(void **state)
         {"[]", "[]", "the chat options must be an object"},
         {"[]", "{\"tools\": {}}", "tools must be an array"},
         {"[]", "{\"chat_template_kwargs\": 1}", "chat_template_kwargs must be an object"},
+        {"[]", "{\"chat_template\": 1}", "chat_template must be a string"},
     };
     struct opened o = open_with_prompt("phi3-tiny-chat", "");
     struct phi_error err;
@@ -317,6 +318,67 @@ static void test_chat_errors(void **state)
                                      &text, &n, &err),
                      PHI_ERR_INVALID);
     assert_non_null(strstr(err.text, "has no chat template"));
+    close_all(&o);
+}
+
+static void assert_renders(const struct phi_model *m, const char *options, const char *expected)
+{
+    static const char messages[] = "[{\"role\": \"user\", \"content\": \"hi\"}]";
+    struct phi_error err;
+    char *text;
+    size_t n;
+    if (phi_render_chat(m, (struct phi_text){messages, sizeof messages - 1},
+                        (struct phi_text){options, strlen(options)}, &text, &n, &err) != PHI_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(n, strlen(expected));
+    assert_memory_equal(text, expected, n);
+    phi_mem_free(text);
+}
+
+/* A template of the request's own, with the checkpoint's special tokens, also where the checkpoint
+ * has no template; the checkpoint's is used again afterwards. */
+static void test_template_of_a_request(void **state)
+{
+    (void)state;
+    static const char own[] = "{\"chat_template\": \"{{ eos_token }}{{ messages[0].content }}!\"}",
+                      bad[] = "{\"chat_template\": \"{{ eos_token\"}",
+                      hi[] = "[{\"role\": \"user\", \"content\": \"hi\"}]";
+    struct opened o = open_with_prompt("phi3-tiny-chat", "");
+    struct phi_error err;
+    char *text, *usual;
+    size_t n;
+    struct phi_text messages = {hi, sizeof hi - 1};
+    assert_int_equal(
+        phi_render_chat(o.m, messages, (struct phi_text){"", 0}, &usual, &n, &err), PHI_OK);
+    assert_renders(o.m, own, "<|endoftext|>hi!");
+    assert_int_equal(phi_render_chat(o.m, messages, (struct phi_text){bad, sizeof bad - 1}, &text,
+                                     &n, &err),
+                     PHI_ERR_INVALID);
+    assert_non_null(strstr(err.text, "chat_template"));
+    assert_renders(o.m, "", usual);
+    phi_mem_free(usual);
+    close_all(&o);
+    o = open_with_prompt("phi-tiny-code", "x");
+    assert_renders(o.m, own, "<|endoftext|>hi!");
+    close_all(&o);
+}
+
+/* The vocabulary's own writing, not the text it stands for. */
+static void test_token_spelling(void **state)
+{
+    (void)state;
+    struct opened o = open_with_prompt("phi-tiny-code", " def");
+    char *text;
+    size_t n;
+    assert_int_equal(phi_token_spelling(o.m, o.ids[0], &text, &n, NULL), PHI_OK);
+    assert_true(n > 2 && memcmp(text, "\xC4\xA0", 2) == 0); /* the mark for a space */
+    phi_mem_free(text);
+    static const int32_t none[] = {-1, INT32_MAX};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(phi_token_spelling(o.m, none[i], &text, &n, NULL), PHI_OK);
+        assert_int_equal(n, 0);
+        phi_mem_free(text);
+    }
     close_all(&o);
 }
 
@@ -385,7 +447,7 @@ static void test_failing_allocations(void **state)
         struct phi_request *r;
         struct phi_error err;
         phi_alloc_fail_nth(nth);
-        enum phi_status status = phi_request_submit(o.e, o.ids, o.n_ids, &s, &r, &err);
+        enum phi_status status = phi_request_submit(o.e, o.ids, o.n_ids, &s, NULL, &r, &err);
         if (status == PHI_OK) {
             collect(r, a, 1);
             status = a->status == PHI_ERR_CANCELLED ? PHI_ERR_MEMORY : a->status;
@@ -412,6 +474,8 @@ int main(void)
         cmocka_unit_test(test_bad_words),
         cmocka_unit_test(test_chat_end),
         cmocka_unit_test(test_chat_errors),
+        cmocka_unit_test(test_template_of_a_request),
+        cmocka_unit_test(test_token_spelling),
         cmocka_unit_test(test_model_options),
         cmocka_unit_test(test_failing_allocations),
     };
