@@ -18,7 +18,8 @@ FLOORS = {
     "kernels": {"base"},
     "model": {"base", "formats", "kernels"},
     "engine": {"base", "formats", "kernels", "model"},
-    "cli": {"base", "formats"},
+    "server": {"base", "formats"},
+    "cli": {"base", "formats", "server"},
 }
 LIBRARY = set(FLOORS) - {"cli"}
 
