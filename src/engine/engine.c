@@ -180,13 +180,12 @@ static enum phi_status start_thread(struct phi_engine *e, struct phi_error *err)
 
 /* ---------------------------------------------------------------- creating and destroying */
 
-/* Of the prefix cache's hash, which no result depends on. */
-static uint64_t random_seed(void)
+/* Of the prefix cache's hashes, which no result depends on. */
+static enum phi_status random_seed(struct phi_prefix_seed *seed, struct phi_error *err)
 {
-    uint64_t seed = 0;
-    if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
-        seed = (uint64_t)(phi_clock_s() * 1e9);
-    return seed;
+    if (getrandom(seed, sizeof *seed, 0) != sizeof *seed)
+        return phi_fail(err, PHI_ERR_IO, "the system gives no random numbers");
+    return PHI_OK;
 }
 
 static enum phi_status allocate(struct phi_engine *e, struct phi_error *err)
@@ -217,11 +216,15 @@ static enum phi_status allocate(struct phi_engine *e, struct phi_error *err)
         .block_size = p->block_size,
         .original_length =
             c->rope_type == PHI_ROPE_LONGROPE ? (size_t)c->original_max_position_embeddings : 0,
+        .policy = p->policy,
     };
     PHI_TRY(phi_kvpool_init(&e->pool, p->n_blocks, err));
     struct phi_prefix_cache *cache = p->prefix_caching ? &e->prefix_cache : NULL;
-    if (cache)
-        PHI_TRY(phi_prefix_cache_init(cache, p->n_blocks, p->block_size, random_seed(), err));
+    if (cache) {
+        struct phi_prefix_seed seed;
+        PHI_TRY(random_seed(&seed, err));
+        PHI_TRY(phi_prefix_cache_init(cache, p->n_blocks, p->block_size, &seed, err));
+    }
     PHI_TRY(phi_scheduler_init(&e->scheduler, &limits, &e->pool, cache, err));
     return phi_sampler_init(&e->sampler, e->model->kernels, (size_t)c->vocab_size, err);
 }
@@ -351,6 +354,18 @@ static void submit(struct phi_engine *e, struct phi_request *r)
     pthread_mutex_unlock(&e->lock);
 }
 
+static void set_options(const struct phi_engine *e, struct phi_request *r,
+                        const struct phi_request_options *o)
+{
+    struct phi_str salt = {o->cache_salt.data, o->cache_salt.n};
+    r->notify = o->notify;
+    r->notify_context = o->notify_context;
+    for (int k = 0; k < r->params.n; k++) {
+        r->answers[k].sequence.priority = o->priority;
+        r->answers[k].sequence.salt = phi_prefix_salt(&e->prefix_cache, salt);
+    }
+}
+
 enum phi_status phi_request_submit(struct phi_engine *e, const int32_t *prompt_ids, size_t n_prompt,
                                    const struct phi_sampling *s,
                                    const struct phi_request_options *o, struct phi_request **out,
@@ -365,10 +380,8 @@ enum phi_status phi_request_submit(struct phi_engine *e, const int32_t *prompt_i
         atomic_fetch_sub(&e->n_unstarted, 1);
         return status;
     }
-    if (o) {
-        (*out)->notify = o->notify;
-        (*out)->notify_context = o->notify_context;
-    }
+    if (o)
+        set_options(e, *out, o);
     submit(e, *out);
     return PHI_OK;
 }

@@ -228,6 +228,7 @@ enum phi_status phi_memory_plan_make(const struct phi_model *m, const struct phi
         .block_size = (uint32_t)o->block_size,
         .kv_dtype = o->kv_dtype == PHI_AUTO ? phi_net_kv_dtype(m->net) : o->kv_dtype,
         .prefix_caching = o->enable_prefix_caching,
+        .policy = o->scheduling_policy,
     };
     size_t rows = phi_size_min(p.max_num_seqs + MORE_LOGIT_ROWS, p.max_num_batched_tokens);
     p.max_logit_rows = (uint32_t)rows;

@@ -18,6 +18,7 @@ struct phi_memory_plan {
     uint32_t max_logit_rows;
     enum phi_dtype kv_dtype;
     bool prefix_caching;
+    enum phi_policy policy;
     uint32_t n_blocks;
     size_t block_bytes;
     size_t share_bytes;     /* memory_utilization's, for pool and scratch; 0 = not given */

@@ -1,6 +1,7 @@
 /* prefix_cache.c: see prefix_cache.h. */
 #include "engine/prefix_cache.h"
 #include "base/alloc.h"
+#include "base/siphash.h"
 #include "base/size.h"
 
 #include <string.h>
@@ -8,10 +9,11 @@
 enum { ROOT_SHORT = 1, ROOT_LONG = 2 };
 
 enum phi_status phi_prefix_cache_init(struct phi_prefix_cache *c, uint32_t n_blocks,
-                                      uint32_t block_size, uint64_t seed, struct phi_error *err)
+                                      uint32_t block_size, const struct phi_prefix_seed *seed,
+                                      struct phi_error *err)
 {
     *c = (struct phi_prefix_cache){
-        .block_size = block_size, .n_buckets = 1, .seed = seed, .last_name = ROOT_LONG};
+        .block_size = block_size, .n_buckets = 1, .seed = *seed, .last_name = ROOT_LONG};
     while (c->n_buckets < n_blocks)
         c->n_buckets *= 2;
     size_t n_tokens;
@@ -37,9 +39,20 @@ void phi_prefix_cache_deinit(struct phi_prefix_cache *c)
     *c = (struct phi_prefix_cache){0};
 }
 
-uint64_t phi_prefix_root(bool long_regime)
+struct phi_prefix_salt phi_prefix_salt(const struct phi_prefix_cache *c, struct phi_str text)
 {
-    return long_regime ? ROOT_LONG : ROOT_SHORT;
+    struct phi_prefix_salt salt = {{0, 0}};
+    if (text.n == 0)
+        return salt;
+    phi_siphash128(c->seed.salts, text, salt.bits);
+    salt.bits[0] |= 1; /* never 0, which is the names' */
+    return salt;
+}
+
+struct phi_prefix_parent phi_prefix_root(struct phi_prefix_salt salt, bool long_regime)
+{
+    uint64_t regime = long_regime ? ROOT_LONG : ROOT_SHORT;
+    return (struct phi_prefix_parent){salt.bits[0], salt.bits[1] ^ regime};
 }
 
 static int32_t *tokens_of(const struct phi_prefix_cache *c, uint32_t block)
@@ -55,26 +68,33 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-static uint32_t *bucket_of(const struct phi_prefix_cache *c, uint64_t parent, const int32_t *tokens)
+static uint32_t *bucket_of(const struct phi_prefix_cache *c, struct phi_prefix_parent parent,
+                           const int32_t *tokens)
 {
-    uint64_t h = mix(c->seed ^ parent);
+    uint64_t h = mix(mix(c->seed.buckets ^ parent.name) ^ parent.salt);
     for (uint32_t i = 0; i < c->block_size; i++)
         h = mix(h + (uint32_t)tokens[i] + 0x9E3779B97F4A7C15ull);
     return &c->buckets[h & (c->n_buckets - 1)];
 }
 
-uint32_t phi_prefix_find(const struct phi_prefix_cache *c, uint64_t parent, const int32_t *tokens)
+static bool same_parent(struct phi_prefix_parent a, struct phi_prefix_parent b)
+{
+    return a.salt == b.salt && a.name == b.name;
+}
+
+uint32_t phi_prefix_find(const struct phi_prefix_cache *c, struct phi_prefix_parent parent,
+                         const int32_t *tokens)
 {
     uint32_t block = *bucket_of(c, parent, tokens);
     while (block != PHI_NO_BLOCK &&
-           (c->entries[block].parent != parent ||
+           (!same_parent(c->entries[block].parent, parent) ||
             memcmp(tokens_of(c, block), tokens, c->block_size * sizeof *tokens) != 0))
         block = c->entries[block].next;
     return block;
 }
 
-uint64_t phi_prefix_insert(struct phi_prefix_cache *c, uint32_t block, uint64_t parent,
-                           const int32_t *tokens)
+uint64_t phi_prefix_insert(struct phi_prefix_cache *c, uint32_t block,
+                           struct phi_prefix_parent parent, const int32_t *tokens)
 {
     uint32_t known = phi_prefix_find(c, parent, tokens);
     if (known != PHI_NO_BLOCK)

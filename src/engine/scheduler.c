@@ -37,10 +37,24 @@ void phi_scheduler_deinit(struct phi_scheduler *s)
 
 /* ---------------------------------------------------------------- lists and blocks */
 
-static void waiting_insert(struct phi_scheduler *s, struct phi_sequence *q, bool at_front)
+bool phi_scheduler_before(const struct phi_scheduler *s, const struct phi_sequence *a,
+                          const struct phi_sequence *b)
 {
-    struct phi_sequence *before = at_front ? NULL : s->waiting_last;
-    struct phi_sequence *after = at_front ? s->waiting_first : NULL;
+    if (s->limits.policy == PHI_PRIORITY && a->priority != b->priority)
+        return a->priority < b->priority;
+    return a->arrival < b->arrival;
+}
+
+/* Into its place, looked for from the end where it is likely to be: new ones belong to the end,
+ * preempted ones to the front. */
+static void waiting_insert(struct phi_scheduler *s, struct phi_sequence *q, bool from_front)
+{
+    struct phi_sequence *before = from_front ? NULL : s->waiting_last;
+    struct phi_sequence *after = from_front ? s->waiting_first : NULL;
+    for (; from_front && after && phi_scheduler_before(s, after, q); after = after->next)
+        before = after;
+    for (; !from_front && before && phi_scheduler_before(s, q, before); before = before->previous)
+        after = before;
     q->previous = before;
     q->next = after;
     *(before ? &before->next : &s->waiting_first) = q;
@@ -55,6 +69,15 @@ static void waiting_remove(struct phi_scheduler *s, struct phi_sequence *q)
     *(q->next ? &q->next->previous : &s->waiting_last) = q->previous;
     q->next = q->previous = NULL;
     s->n_waiting--;
+}
+
+static void running_insert(struct phi_scheduler *s, struct phi_sequence *q)
+{
+    uint32_t i = s->n_running++;
+    for (; i > 0 && phi_scheduler_before(s, q, s->running[i - 1]); i--)
+        s->running[i] = s->running[i - 1];
+    s->running[i] = q;
+    q->state = PHI_SEQUENCE_RUNNING;
 }
 
 static void running_remove(struct phi_scheduler *s, const struct phi_sequence *q)
@@ -107,6 +130,7 @@ static bool wants_long_regime(const struct phi_scheduler *s, const struct phi_se
 void phi_scheduler_add(struct phi_scheduler *s, struct phi_sequence *q)
 {
     assert(q->n_tokens >= 1 && q->n_blocks == 0 && q->n_computed == 0);
+    q->arrival = ++s->n_arrived;
     waiting_insert(s, q, false);
 }
 
@@ -131,8 +155,8 @@ static void preempt_last(struct phi_scheduler *s)
     s->plan.n_preempted++;
 }
 
-/* Gives every running sequence the blocks of all its tokens, the oldest first, by preempting the
- * youngest where the pool has run out. */
+/* Gives every running sequence the blocks of all its tokens, the first one first, by preempting the
+ * last one where the pool has run out. */
 static void reserve_for_running(struct phi_scheduler *s)
 {
     for (uint32_t i = 0; i < s->n_running; i++) {
@@ -256,7 +280,7 @@ static struct takeover take_over(const struct phi_scheduler *s, struct phi_seque
 static size_t find_cached(struct phi_scheduler *s, struct phi_sequence *q)
 {
     const size_t size = s->limits.block_size;
-    uint64_t prefix = phi_prefix_root(wants_long_regime(s, q));
+    struct phi_prefix_parent prefix = phi_prefix_root(q->salt, wants_long_regime(s, q));
     size_t n = 0;
     for (; (n + 1) * size <= q->n_tokens; n++) {
         q->read_tokens(q, n * size, size, s->block_tokens);
@@ -264,7 +288,7 @@ static size_t find_cached(struct phi_scheduler *s, struct phi_sequence *q)
         if (block == PHI_NO_BLOCK)
             break;
         q->blocks[n] = block;
-        prefix = phi_prefix_name(s->cache, block);
+        prefix = phi_prefix_after(phi_prefix_name(s->cache, block));
     }
     return n * size;
 }
@@ -304,9 +328,8 @@ static void admit(struct phi_scheduler *s, struct phi_sequence *q, const struct 
                   struct budget *budget)
 {
     waiting_remove(s, q);
-    q->state = PHI_SEQUENCE_RUNNING;
+    running_insert(s, q);
     q->long_regime = wants_long_regime(s, q);
-    s->running[s->n_running++] = q;
     for (; q->n_blocks < t->n_blocks; q->n_blocks++)
         phi_kvpool_share(s->pool, q->blocks[q->n_blocks]);
     if (t->copy_from != PHI_NO_BLOCK)
@@ -364,7 +387,9 @@ static void name_blocks(struct phi_scheduler *s, struct phi_sequence *q)
 {
     const size_t size = s->limits.block_size;
     for (; (q->n_named + 1) * size <= q->n_computed; q->n_named++) {
-        uint64_t parent = q->n_named > 0 ? q->prefix : phi_prefix_root(q->long_regime);
+        struct phi_prefix_parent parent = q->n_named > 0
+                                              ? phi_prefix_after(q->prefix)
+                                              : phi_prefix_root(q->salt, q->long_regime);
         q->read_tokens(q, q->n_named * size, size, s->block_tokens);
         q->prefix = phi_prefix_insert(s->cache, q->blocks[q->n_named], parent, s->block_tokens);
     }

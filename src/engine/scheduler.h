@@ -1,13 +1,15 @@
 /* scheduler.h: which rows the next step computes. A pure function of its state: no clock, no model,
  * no thread, so that a seeded simulation can drive it through any trace (tests/engine).
  *
- * Each step has a budget of token rows. Sequences that run come first, in the order of their
- * admission: one row for each that only needs its next token, the rest of the budget for prompts,
- * in chunks. Then waiting sequences are admitted, first come first served, while sequence slots,
- * budget and blocks last. A sequence gets the blocks of all its tokens at once. When blocks run
- * out, the sequence admitted last gives its blocks back and returns to the head of the queue, to be
- * computed again later: what it has said is kept, and by docs/NUMERICS.md its keys and values come
- * out the same.
+ * One order decides everything: that of arrival or, by priority, that of (priority, arrival). Each
+ * step has a budget of token rows. Sequences that run come first, in that order: one row for each
+ * that only needs its next token, the rest of the budget for prompts, in chunks. Then waiting
+ * sequences are admitted, in that order and none before another, while sequence slots, budget and
+ * blocks last. A sequence gets the blocks of all its tokens at once. When blocks run out, the last
+ * of those that run gives its blocks back and waits again, to be computed again later: what it has
+ * said is kept, and by docs/NUMERICS.md its keys and values come out the same. So the first of all
+ * that are there moves on in every step in which it runs, and nobody who came later can keep it
+ * from running for ever.
  *
  * LongRoPE: the keys of a sequence of more than `original_length` tokens are made with the long
  * factors, those of a shorter one with the short factors. When a sequence grows past the limit, its
@@ -22,7 +24,6 @@
 #ifndef PHI_ENGINE_SCHEDULER_H
 #define PHI_ENGINE_SCHEDULER_H
 
-#include "engine/prefix_cache.h"
 #include "engine/sequence.h"
 
 struct phi_scheduler_limits {
@@ -31,6 +32,7 @@ struct phi_scheduler_limits {
     uint32_t max_logit_rows;         /* rows with logits; >= max_num_seqs */
     uint32_t block_size;
     size_t original_length; /* LongRoPE's original context; 0 = one regime for every length */
+    enum phi_policy policy;
 };
 
 /* The rows first_position .. first_position + n_rows - 1 of one sequence. */
@@ -60,9 +62,10 @@ struct phi_scheduler {
     struct phi_prefix_cache *cache; /* NULL = none */
     int32_t *block_tokens;          /* [block_size] */
     uint64_t n_looked_up, n_found;  /* tokens of admitted sequences; of them, taken over */
-    struct phi_sequence **running; /* [max_num_seqs] in order of admission */
+    uint64_t n_arrived;
+    struct phi_sequence **running; /* [max_num_seqs] in order */
     uint32_t n_running;
-    struct phi_sequence *waiting_first, *waiting_last;
+    struct phi_sequence *waiting_first, *waiting_last; /* in order */
     size_t n_waiting;
     struct phi_plan plan;
 };
@@ -79,6 +82,10 @@ static inline size_t phi_scheduler_blocks_for(const struct phi_scheduler *s, siz
 {
     return (n_tokens + s->limits.block_size - 1) / s->limits.block_size;
 }
+
+/* Whether a stands before b in the one order. */
+bool phi_scheduler_before(const struct phi_scheduler *s, const struct phi_sequence *a,
+                          const struct phi_sequence *b);
 
 /* Queues a sequence whose blocks can hold all the tokens it may reach, and which fits the pool when
  * alone. */

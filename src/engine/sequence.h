@@ -9,9 +9,7 @@
 #ifndef PHI_ENGINE_SEQUENCE_H
 #define PHI_ENGINE_SEQUENCE_H
 
-#include "engine/kvpool.h"
-
-#include <stdbool.h>
+#include "engine/prefix_cache.h"
 
 enum phi_sequence_state {
     PHI_SEQUENCE_NEW = 0, /* not handed to the scheduler yet */
@@ -22,6 +20,8 @@ enum phi_sequence_state {
 
 struct phi_sequence {
     enum phi_sequence_state state;
+    int64_t priority; /* lower goes first, where the policy asks for it */
+    uint64_t arrival; /* the scheduler's number, rising */
     size_t n_prompt; /* tokens of the prompt */
     size_t n_tokens; /* tokens known: the prompt and the answer so far */
     size_t
@@ -40,6 +40,7 @@ struct phi_sequence {
 
     /* Copies the ids of positions begin .. begin + n - 1; unused without a prefix cache. */
     void (*read_tokens)(const struct phi_sequence *q, size_t begin, size_t n, int32_t *out);
+    struct phi_prefix_salt salt;
     size_t n_named;  /* leading blocks whose content the prefix cache knows */
     uint64_t prefix; /* its name for the last of them; meaningless while there are none */
 

@@ -13,23 +13,26 @@
 
 enum { SIZE = 4 };
 
+static const struct phi_prefix_seed seed = {1, {2, 3}};
+static const struct phi_prefix_salt no_salt;
+
 static void test_find_compares_prefix_and_tokens(void **state)
 {
     static const int32_t a[SIZE] = {1, 2, 3, 4}, b[SIZE] = {1, 2, 3, 5}, c[SIZE] = {9, 9, 9, 9};
-    uint64_t root = phi_prefix_root(false), other = phi_prefix_root(true);
+    struct phi_prefix_parent root = phi_prefix_root(no_salt, false), other = phi_prefix_root(no_salt, true);
     struct phi_prefix_cache cache;
     (void)state;
-    assert_int_equal(phi_prefix_cache_init(&cache, 8, SIZE, 1, NULL), PHI_OK);
+    assert_int_equal(phi_prefix_cache_init(&cache, 8, SIZE, &seed, NULL), PHI_OK);
     cache.n_buckets = 1; /* every content in one bucket */
     assert_int_equal(phi_prefix_find(&cache, root, a), PHI_NO_BLOCK);
     uint64_t name_a = phi_prefix_insert(&cache, 3, root, a);
     uint64_t name_b = phi_prefix_insert(&cache, 5, root, b);
-    uint64_t name_ac = phi_prefix_insert(&cache, 7, name_a, c);
-    assert_true(name_a != name_b && name_ac != name_a && name_a != root && name_a != other);
+    uint64_t name_ac = phi_prefix_insert(&cache, 7, phi_prefix_after(name_a), c);
+    assert_true(name_a != name_b && name_ac != name_a && name_a != root.name && name_a != other.name);
     assert_int_equal(phi_prefix_find(&cache, root, a), 3);
     assert_int_equal(phi_prefix_find(&cache, root, b), 5);
-    assert_int_equal(phi_prefix_find(&cache, name_a, c), 7);
-    assert_int_equal(phi_prefix_find(&cache, name_b, c), PHI_NO_BLOCK);
+    assert_int_equal(phi_prefix_find(&cache, phi_prefix_after(name_a), c), 7);
+    assert_int_equal(phi_prefix_find(&cache, phi_prefix_after(name_b), c), PHI_NO_BLOCK);
     assert_int_equal(phi_prefix_find(&cache, other, a), PHI_NO_BLOCK);
     /* The same content again: the first block stays the cached one. */
     assert_int_equal(phi_prefix_insert(&cache, 6, root, a), name_a);
@@ -41,11 +44,38 @@ static void test_find_compares_prefix_and_tokens(void **state)
     assert_int_equal(phi_prefix_find(&cache, root, b), 5);
     uint64_t again = phi_prefix_insert(&cache, 2, root, a);
     assert_true(again != name_a);
-    assert_int_equal(phi_prefix_find(&cache, again, c), PHI_NO_BLOCK);
+    assert_int_equal(phi_prefix_find(&cache, phi_prefix_after(again), c), PHI_NO_BLOCK);
     /* A block that still bears a name under the lost prefix takes the new one. */
-    assert_true(phi_prefix_insert(&cache, 7, again, c) != name_ac);
-    assert_int_equal(phi_prefix_find(&cache, again, c), 7);
-    assert_int_equal(phi_prefix_find(&cache, name_a, c), PHI_NO_BLOCK);
+    assert_true(phi_prefix_insert(&cache, 7, phi_prefix_after(again), c) != name_ac);
+    assert_int_equal(phi_prefix_find(&cache, phi_prefix_after(again), c), 7);
+    assert_int_equal(phi_prefix_find(&cache, phi_prefix_after(name_a), c), PHI_NO_BLOCK);
+    phi_prefix_cache_deinit(&cache);
+}
+
+/* Salts part the roots, in each regime, and only they do. */
+static void test_salts(void **state)
+{
+    static const int32_t tokens[SIZE] = {1, 2, 3, 4};
+    static const char *const texts[] = {"", "a", "b", "ab", "a "};
+    enum { N = sizeof texts / sizeof texts[0] };
+    struct phi_prefix_cache cache;
+    (void)state;
+    assert_int_equal(phi_prefix_cache_init(&cache, 2 * N, SIZE, &seed, NULL), PHI_OK);
+    cache.n_buckets = 1;
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < 2 * N; i++) {
+            struct phi_prefix_salt salt = phi_prefix_salt(&cache, phi_str_from(texts[i / 2]));
+            struct phi_prefix_parent root = phi_prefix_root(salt, i % 2);
+            uint32_t found = phi_prefix_find(&cache, root, tokens);
+            assert_int_equal(found, pass == 0 ? PHI_NO_BLOCK : i);
+            phi_prefix_insert(&cache, i, root, tokens);
+        }
+    }
+    /* Another engine's salts are others. */
+    struct phi_prefix_salt before = phi_prefix_salt(&cache, PHI_STR("a")), after;
+    cache.seed.salts[1]++;
+    after = phi_prefix_salt(&cache, PHI_STR("a"));
+    assert_memory_not_equal(&before, &after, sizeof after);
     phi_prefix_cache_deinit(&cache);
 }
 
@@ -56,7 +86,7 @@ static void test_failed_allocations(void **state)
     (void)state;
     for (long n = 1; n <= 3; n++) {
         phi_alloc_fail_nth(n);
-        assert_int_equal(phi_prefix_cache_init(&cache, 8, SIZE, 1, &err), PHI_ERR_MEMORY);
+        assert_int_equal(phi_prefix_cache_init(&cache, 8, SIZE, &seed, &err), PHI_ERR_MEMORY);
         phi_alloc_fail_nth(0);
     }
 }
@@ -86,7 +116,7 @@ static void set_up(uint32_t n_blocks, size_t original_length)
                                           .block_size = SIZE, .original_length = original_length};
     memset(&f, 0, sizeof f);
     assert_int_equal(phi_kvpool_init(&f.pool, n_blocks, NULL), PHI_OK);
-    assert_int_equal(phi_prefix_cache_init(&f.cache, n_blocks, SIZE, 1, NULL), PHI_OK);
+    assert_int_equal(phi_prefix_cache_init(&f.cache, n_blocks, SIZE, &seed, NULL), PHI_OK);
     assert_int_equal(phi_scheduler_init(&f.scheduler, &limits, &f.pool, &f.cache, NULL), PHI_OK);
     for (int i = 0; i < 3; i++) {
         f.q[i].blocks = f.blocks[i];
@@ -197,6 +227,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_find_compares_prefix_and_tokens),
+        cmocka_unit_test(test_salts),
         cmocka_unit_test(test_failed_allocations),
         cmocka_unit_test(test_second_prompt_computes_what_is_new),
         cmocka_unit_test(test_other_tokens_and_regimes_share_nothing),

@@ -1,5 +1,6 @@
-/* A seeded simulation of the scheduler: random requests arrive, grow, share prompts, cross
- * LongRoPE's limit, are cancelled and end, over pools so small that preemption is constant. KV
+/* A seeded simulation of the scheduler under both policies: random requests arrive, grow, share
+ * prompts, cross LongRoPE's limit, are cancelled and end, over pools so small that preemption is
+ * constant. KV
  * memory is imitated by one mark per position, which says what would have been written there; every
  * row computed checks the marks of all positions before it. */
 #include "engine/scheduler.h"
@@ -31,6 +32,7 @@ struct simulated {
     uint32_t common, prompt_id, id;
     size_t n_common;
     uint64_t expected[2][MAX_TOKENS]; /* marks, by regime */
+    enum phi_sequence_state before;   /* the step */
     size_t n_max;       /* ends at this length */
     size_t score_end;
     size_t arrival; /* step */
@@ -60,11 +62,12 @@ static void read_tokens(const struct phi_sequence *q, size_t begin, size_t n, in
         *out++ = token_of(q->owner, p);
 }
 
-/* What KV memory holds for each position: depends on all tokens up to it and on the regime. */
+/* What KV memory holds for each position: depends on all tokens up to it and on the regime, and here
+ * on the salt too, so that sharing across salts shows. */
 static void fill_expected(struct simulated *a)
 {
     for (int regime = 0; regime < 2; regime++) {
-        uint64_t h = (uint64_t)regime;
+        uint64_t h = (uint64_t)regime + 2 * a->sequence.salt.bits[0];
         for (size_t p = 0; p < MAX_TOKENS; p++) {
             h = (h ^ (uint64_t)token_of(a, p)) * 0x9E3779B97F4A7C15ull + 1;
             a->expected[regime][p] = h;
@@ -165,6 +168,47 @@ static void run_plan(struct simulation *sim, const struct phi_plan *plan)
     sim->n_crossed += plan->n_crossed;
 }
 
+static void note_states(struct simulation *sim)
+{
+    for (size_t i = 0; i < N_SEQUENCES; i++)
+        sim->all[i].before = sim->all[i].sequence.state;
+}
+
+/* One of q's prompt is being computed, for q too. */
+static bool waits_for_sibling(const struct simulation *sim, const struct phi_sequence *q)
+{
+    for (uint32_t i = 0; i < sim->scheduler.n_running; i++)
+        if (sim->scheduler.running[i]->group == q->group)
+            return true;
+    return false;
+}
+
+/* Nobody starves: the first one that runs moves on, nobody is admitted before one that waits in
+ * front of it, and who gives its blocks back stands behind all who keep theirs. */
+static void check_order(const struct simulation *sim, const struct phi_plan *plan)
+{
+    const struct phi_scheduler *s = &sim->scheduler;
+    bool first_moves = false;
+    for (uint32_t i = 0; i < plan->n_entries; i++)
+        first_moves |= plan->entries[i].sequence == s->running[0];
+    assert_true(first_moves || s->n_running == 0);
+    for (uint32_t i = 1; i < s->n_running; i++)
+        assert_true(phi_scheduler_before(s, s->running[i - 1], s->running[i]));
+    for (const struct phi_sequence *w = s->waiting_first; w; w = w->next) {
+        const struct simulated *waiting = w->owner;
+        if (w->next)
+            assert_true(phi_scheduler_before(s, w, w->next));
+        for (uint32_t i = 0; i < s->n_running; i++) {
+            const struct simulated *running = s->running[i]->owner;
+            bool overtakes = phi_scheduler_before(s, w, s->running[i]);
+            if (waiting->before == PHI_SEQUENCE_RUNNING)
+                assert_false(overtakes);
+            else if (overtakes && running->before == PHI_SEQUENCE_WAITING)
+                assert_true(waits_for_sibling(sim, w));
+        }
+    }
+}
+
 static void make_sequences(struct simulation *sim, size_t capacity)
 {
     for (uint32_t i = 0; i < N_SEQUENCES; i++) {
@@ -178,6 +222,8 @@ static void make_sequences(struct simulation *sim, size_t capacity)
                      random_below(3) == 0;
         if (joins) {
             a->prompt_id = leader->prompt_id;
+            q->salt = leader->sequence.salt;
+            q->priority = leader->sequence.priority;
             a->common = leader->common;
             a->n_common = leader->n_common;
             a->arrival = leader->arrival;
@@ -190,6 +236,8 @@ static void make_sequences(struct simulation *sim, size_t capacity)
             q->group = a;
             a->common = random_below(2);
             a->n_common = random_below((uint32_t)q->n_prompt + 1);
+            q->salt.bits[0] = random_below(3) == 0 ? 1 + random_below(2) : 0;
+            q->priority = (int64_t)random_below(4) - 2;
             if (random_below(4) == 0)
                 q->score_end = random_below(2) ? q->n_prompt : q->n_prompt - 1;
         }
@@ -208,12 +256,14 @@ static void simulate(uint64_t seed, struct simulation *sim)
     size_t capacity = block_size * n_blocks < MAX_TOKENS ? block_size * n_blocks : MAX_TOKENS;
     struct phi_scheduler_limits limits = {.max_num_seqs = 1 + random_below(12),
                                           .block_size = block_size};
+    limits.policy = seed / 4 % 2 ? PHI_PRIORITY : PHI_FCFS;
     limits.max_num_batched_tokens = limits.max_num_seqs + random_below(40);
     limits.max_logit_rows = limits.max_num_seqs + random_below(8);
     limits.original_length = random_below(2) ? random_below((uint32_t)capacity) : 0;
     assert_int_equal(phi_kvpool_init(&sim->pool, n_blocks, NULL), PHI_OK);
     struct phi_prefix_cache *cache = seed % 4 != 0 ? &sim->cache : NULL;
-    assert_int_equal(phi_prefix_cache_init(&sim->cache, n_blocks, block_size, seed, NULL), PHI_OK);
+    assert_int_equal(phi_prefix_cache_init(&sim->cache, n_blocks, block_size,
+                                           &(struct phi_prefix_seed){seed, {0, 0}}, NULL), PHI_OK);
     assert_int_equal(phi_scheduler_init(&sim->scheduler, &limits, &sim->pool, cache, NULL), PHI_OK);
     make_sequences(sim, capacity);
 
@@ -228,8 +278,10 @@ static void simulate(uint64_t seed, struct simulation *sim)
             if (alive)
                 end_sequence(sim, a);
         }
+        note_states(sim);
         const struct phi_plan *plan = phi_scheduler_plan(&sim->scheduler);
         check_blocks(sim);
+        check_order(sim, plan);
         if (plan->n_rows == 0)
             assert_true(sim->scheduler.n_running == 0 && sim->scheduler.n_waiting == 0);
         run_plan(sim, plan);
@@ -298,7 +350,7 @@ static void test_decodes_beside_chunks(void **state)
 {
     (void)state;
     struct fixture f;
-    set_up(&f, (struct phi_scheduler_limits){2, 8, 2, 4, 0}, 32);
+    set_up(&f, (struct phi_scheduler_limits){2, 8, 2, 4, 0, PHI_FCFS}, 32);
     add(&f, 0, 20);
     const struct phi_plan *plan = phi_scheduler_plan(&f.scheduler);
     assert_int_equal(plan->n_rows, 8);
@@ -320,7 +372,7 @@ static void test_crossing(void **state)
 {
     (void)state;
     struct fixture f;
-    set_up(&f, (struct phi_scheduler_limits){1, 6, 1, 4, 8}, 8);
+    set_up(&f, (struct phi_scheduler_limits){1, 6, 1, 4, 8, PHI_FCFS}, 8);
     add(&f, 0, 7);
     static const struct {
         uint32_t n_rows;
@@ -345,7 +397,7 @@ static void test_preemption(void **state)
 {
     (void)state;
     struct fixture f;
-    set_up(&f, (struct phi_scheduler_limits){3, 16, 3, 4, 0}, 4);
+    set_up(&f, (struct phi_scheduler_limits){3, 16, 3, 4, 0, PHI_FCFS}, 4);
     add(&f, 0, 4);
     add(&f, 1, 4);
     phi_scheduler_plan(&f.scheduler);
@@ -369,12 +421,79 @@ static void test_preemption(void **state)
     tear_down(&f);
 }
 
+/* By priority, the largest number gives way and waits behind those with smaller ones; among equals
+ * arrival decides. */
+static void test_priorities(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, (struct phi_scheduler_limits){3, 16, 3, 4, 0, PHI_PRIORITY}, 4);
+    f.q[0].priority = 5;
+    f.q[1].priority = -1;
+    f.q[2].priority = 7;
+    f.q[3].priority = 5;
+    add(&f, 0, 4);
+    phi_scheduler_plan(&f.scheduler);
+    phi_scheduler_commit(&f.scheduler);
+    f.q[0].n_tokens++;
+    add(&f, 1, 4); /* later, but before the others in everything */
+    const struct phi_plan *plan = phi_scheduler_plan(&f.scheduler);
+    assert_ptr_equal(plan->entries[1].sequence, &f.q[1]);
+    phi_scheduler_commit(&f.scheduler);
+    assert_ptr_equal(f.scheduler.running[0], &f.q[1]);
+    add(&f, 2, 4);
+    add(&f, 3, 12);
+    assert_ptr_equal(f.scheduler.waiting_first, &f.q[3]);
+    f.q[1].n_tokens = 13; /* all four blocks */
+    plan = phi_scheduler_plan(&f.scheduler);
+    assert_int_equal(plan->n_preempted, 1);
+    assert_int_equal(plan->n_entries, 1);
+    assert_ptr_equal(plan->entries[0].sequence, &f.q[1]);
+    const struct phi_sequence *order[] = {&f.q[0], &f.q[3], &f.q[2]}, *q = f.scheduler.waiting_first;
+    for (int i = 0; i < 3; i++, q = q->next)
+        assert_ptr_equal(q, order[i]);
+    assert_null(q);
+    tear_down(&f);
+}
+
+/* However many small ones come after it, and from then on at every step, a large one gets its turn;
+ * under fcfs nobody's priority changes that. */
+static void test_no_starvation(void **state)
+{
+    (void)state;
+    enum { N_SMALL = 40, N_OUTPUT = 3 };
+    struct fixture f;
+    struct phi_sequence small[N_SMALL] = {0};
+    uint32_t blocks[N_SMALL][2];
+    set_up(&f, (struct phi_scheduler_limits){8, 16, 8, 4, 0, PHI_FCFS}, 8);
+    int step = 0;
+    for (; f.q[0].state != PHI_SEQUENCE_RUNNING && step < N_SMALL; step++) {
+        struct phi_sequence *q = &small[step];
+        q->n_prompt = q->n_tokens = 4;
+        q->priority = -1;
+        q->blocks = blocks[step];
+        phi_scheduler_add(&f.scheduler, q);
+        if (step == 4)
+            add(&f, 0, 31);
+        const struct phi_plan *plan = phi_scheduler_plan(&f.scheduler);
+        phi_scheduler_commit(&f.scheduler);
+        for (uint32_t i = 0; i < plan->n_entries; i++) {
+            q = plan->entries[i].sequence;
+            q->n_tokens += plan->entries[i].samples;
+            if (q != &f.q[0] && q->n_tokens > 4 + N_OUTPUT)
+                phi_scheduler_end(&f.scheduler, q);
+        }
+    }
+    assert_true(step <= 4 + N_OUTPUT + 3);
+    tear_down(&f);
+}
+
 /* The second answer waits for the prompt, shares its full block and copies the last one. */
 static void test_shared_prompt(void **state)
 {
     (void)state;
     struct fixture f;
-    set_up(&f, (struct phi_scheduler_limits){2, 6, 2, 4, 0}, 8);
+    set_up(&f, (struct phi_scheduler_limits){2, 6, 2, 4, 0, PHI_FCFS}, 8);
     f.q[0].group = f.q[1].group = &f;
     add(&f, 0, 7);
     add(&f, 1, 7);
@@ -400,6 +519,8 @@ int main(void)
         cmocka_unit_test(test_decodes_beside_chunks),
         cmocka_unit_test(test_crossing),
         cmocka_unit_test(test_preemption),
+        cmocka_unit_test(test_priorities),
+        cmocka_unit_test(test_no_starvation),
         cmocka_unit_test(test_shared_prompt),
         cmocka_unit_test(test_simulation),
     };
