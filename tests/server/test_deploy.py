@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Reads the files under deploy/ and docs/SERVING.md as their readers would: syntax where the standard
+library knows it, and that the metrics, files and anchors they name exist.
+
+PHI_TESTS is the tests' folder. Prints TAP.
+"""
+import configparser
+import json
+import os
+import re
+import sys
+import unittest
+from pathlib import Path
+
+ROOT = Path(os.environ["PHI_TESTS"]).resolve().parent
+DEPLOY = ROOT / "deploy"
+SERVING = (ROOT / "docs" / "SERVING.md").read_text()
+PROMQL_WORDS = {
+    "sum", "rate", "by", "le", "job", "instance", "model_name", "source", "finished_reason", "handler",
+    "status", "histogram_quantile", "label_values",
+}
+
+
+def known_series():
+    """Names of samples, from the table of metrics that tests/server/test_metrics.c checks."""
+    table = SERVING.split("<!-- metrics: begin -->")[1].split("<!-- metrics: end -->")[0]
+    names = set()
+    for name, kind in re.findall(r"(?m)^\| `([^`]+)` \| (gauge|counter|histogram) \|", table):
+        names |= {name + s for s in ("_bucket", "_sum", "_count")} if kind == "histogram" else {name}
+    return names
+
+
+def series_of(expression):
+    """Names of series in a PromQL expression: what is neither a word of the language, nor in a label's
+    value, nor a duration."""
+    text = re.sub(r'"[^"]*"|\[[^\]]*\]', " ", expression)
+    return {w for w in re.findall(r"[A-Za-z_:][A-Za-z0-9_:]*", text) if w not in PROMQL_WORDS}
+
+
+class Deploy(unittest.TestCase):
+    def check_promql(self, expression, known):
+        self.assertEqual(expression.count("("), expression.count(")"), expression)
+        self.assertEqual(expression.count("{"), expression.count("}"), expression)
+        names = series_of(expression)
+        self.assertTrue(names, expression)
+        self.assertLessEqual(names, known, expression)
+
+    def test_grafana(self):
+        board = json.loads((DEPLOY / "grafana.json").read_text())
+        known = known_series()
+        self.assertGreater(len(known), 40)
+        taken = set()
+        for panel in board["panels"]:
+            place = panel["gridPos"]
+            cells = {(x, y) for x in range(place["x"], place["x"] + place["w"])
+                     for y in range(place["y"], place["y"] + place["h"])}
+            self.assertFalse(cells & taken, panel["title"])
+            self.assertLessEqual(place["x"] + place["w"], 24)
+            taken |= cells
+            self.assertEqual(len({t["refId"] for t in panel["targets"]}), len(panel["targets"]))
+            for target in panel["targets"]:
+                self.check_promql(target["expr"], known)
+        self.assertEqual(len({p["id"] for p in board["panels"]}), len(board["panels"]))
+        for variable in board["templating"]["list"]:
+            if variable["type"] == "query":
+                self.check_promql(variable["definition"], known)
+
+    def test_documented_queries(self):
+        section = SERVING.split("### Grafana")[1]
+        queries = re.findall(r"(?m)^\| [^|]+ \| `([^`]+)` \|$", section)
+        self.assertGreaterEqual(len(queries), 5)
+        for query in queries:
+            self.check_promql(query, known_series())
+
+    def test_systemd_unit(self):
+        unit = configparser.ConfigParser(strict=True, interpolation=None, delimiters=("=",))
+        unit.optionxform = str
+        unit.read_string((DEPLOY / "phidelity.service").read_text())
+        self.assertEqual(unit.sections(), ["Unit", "Service", "Install"])
+        service = unit["Service"]
+        self.assertRegex(service["ExecStart"], r"\A/\S+/phidelity serve ")
+        self.assertEqual(service["KillSignal"], "SIGTERM")
+
+    def test_nginx(self):
+        """Every statement ends with a semicolon or opens or closes a block, and blocks close."""
+        depth = 0
+        for line in (DEPLOY / "nginx.conf").read_text().splitlines():
+            line = re.sub(r"\s+#.*|^#.*", "", line).strip()
+            if line:
+                self.assertRegex(line, r"\A[^;{}]+;\Z|\A[^;{}]+\{\Z|\A\}\Z")
+            depth += line.count("{") - line.count("}")
+            self.assertGreaterEqual(depth, 0)
+        self.assertEqual(depth, 0)
+
+    def test_yaml_form(self):
+        """No tabs, indentation in twos, each line a key, an item or a document's end."""
+        for name in ("kubernetes.yaml", "prometheus.yml"):
+            for line in (DEPLOY / name).read_text().splitlines():
+                body = line.lstrip(" ")
+                if not body or body.startswith("#"):
+                    continue
+                self.assertEqual((len(line) - len(body)) % 2, 0, f"{name}: {line}")
+                self.assertRegex(
+                    body, r'\A(?:- )*(?:[A-Za-z][\w./-]*:(?: \S.*)?|"[^"]*"|[\w/:.-]+)\Z|\A---\Z',
+                    f"{name}: {line}")
+
+    def test_links(self):
+        anchors = {re.sub(r"[^\w -]", "", h).strip().lower().replace(" ", "-")
+                   for h in re.findall(r"(?m)^#+ (.*)$", SERVING)}
+        links = re.findall(r"\]\(([^)]+)\)", SERVING)
+        self.assertGreater(len(links), 10)
+        for link in links:
+            file, _, anchor = link.partition("#")
+            if file:
+                self.assertTrue((ROOT / "docs" / file).exists(), link)
+            else:
+                self.assertIn(anchor, anchors)
+        for file in DEPLOY.iterdir():
+            self.assertIn(f"deploy/{file.name}", SERVING)
+
+
+def main():
+    tests = unittest.defaultTestLoader.loadTestsFromTestCase(Deploy)
+    print(f"1..{tests.countTestCases()}")
+    failed = 0
+    for number, test in enumerate(tests, 1):
+        result = test.run()
+        trouble = result.failures + result.errors
+        failed += bool(trouble)
+        print(f"{'not ' if trouble else ''}ok {number} {test.id().split('.')[-1]}")
+        for _, text in trouble:
+            print("".join(f"# {line}\n" for line in text.splitlines()), end="")
+    return 1 if failed else 0
+
+
+sys.exit(main())
