@@ -22,19 +22,7 @@ void phi_sampling_init(struct phi_sampling *s)
 void phi_sampling_init_from_model(struct phi_sampling *s, const struct phi_model *m)
 {
     phi_sampling_init(s);
-    const struct phi_config *c = &m->config;
-    if (c->generation.has_temperature)
-        s->temperature = c->generation.temperature;
-    if (c->generation.has_top_p)
-        s->top_p = c->generation.top_p;
-    if (c->generation.has_top_k)
-        s->top_k = c->generation.top_k;
-    if (c->generation.has_min_p)
-        s->min_p = c->generation.min_p;
-    if (c->generation.has_repetition_penalty)
-        s->repetition_penalty = c->generation.repetition_penalty;
-    if (c->generation.has_max_new_tokens)
-        s->max_tokens = c->generation.max_new_tokens;
+    phi_generation_apply(&m->config.generation, s);
 }
 
 /* ---------------------------------------------------------------- ranges */

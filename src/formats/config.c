@@ -354,9 +354,11 @@ static enum phi_status get_bounded(const json_t *obj, const char *name, const ch
                                    double lo, double hi, double *out, bool *has,
                                    struct phi_error *err)
 {
-    *has = phi_json_field(obj, field) != NULL;
+    if (!phi_json_field(obj, field))
+        return PHI_OK;
+    *has = true;
     PHI_TRY(phi_json_get_number(obj, name, field, out, err));
-    if (*has && !(*out >= lo && *out <= hi))
+    if (!(*out >= lo && *out <= hi))
         return phi_fail(err, PHI_ERR_FORMAT, "%s: %s: %g is not between %g and %g", name, field,
                         *out, lo, hi);
     return PHI_OK;
@@ -366,10 +368,44 @@ static enum phi_status get_count(const json_t *obj, const char *name, const char
                                  int *out, bool *has, struct phi_error *err)
 {
     int64_t value = 0;
-    *has = phi_json_field(obj, field) != NULL;
+    if (!phi_json_field(obj, field))
+        return PHI_OK;
+    *has = true;
     PHI_TRY(phi_json_get_int(obj, name, field, lo, INT_MAX, &value, err));
     *out = (int)value;
     return PHI_OK;
+}
+
+enum phi_status phi_generation_read(const json_t *g, const char *name, struct phi_generation *out,
+                                    struct phi_error *err)
+{
+    out->has_do_sample = out->has_do_sample || phi_json_field(g, "do_sample") != NULL;
+    PHI_TRY(phi_json_get_bool(g, name, "do_sample", &out->do_sample, err));
+    PHI_TRY(get_bounded(g, name, "temperature", 0, 1000, &out->temperature, &out->has_temperature,
+                        err));
+    PHI_TRY(get_bounded(g, name, "top_p", 0, 1, &out->top_p, &out->has_top_p, err));
+    PHI_TRY(get_bounded(g, name, "min_p", 0, 1, &out->min_p, &out->has_min_p, err));
+    PHI_TRY(get_bounded(g, name, "repetition_penalty", 1e-6, 1e6, &out->repetition_penalty,
+                        &out->has_repetition_penalty, err));
+    PHI_TRY(get_count(g, name, "top_k", -1, &out->top_k, &out->has_top_k, err));
+    return get_count(g, name, "max_new_tokens", 0, &out->max_new_tokens, &out->has_max_new_tokens,
+                     err);
+}
+
+void phi_generation_apply(const struct phi_generation *g, struct phi_sampling *s)
+{
+    if (g->has_temperature)
+        s->temperature = g->temperature;
+    if (g->has_top_p)
+        s->top_p = g->top_p;
+    if (g->has_top_k)
+        s->top_k = g->top_k;
+    if (g->has_min_p)
+        s->min_p = g->min_p;
+    if (g->has_repetition_penalty)
+        s->repetition_penalty = g->repetition_penalty;
+    if (g->has_max_new_tokens)
+        s->max_tokens = g->max_new_tokens;
 }
 
 static enum phi_status read_generation(const json_t *g, const char *name, struct phi_config *out,
@@ -378,21 +414,7 @@ static enum phi_status read_generation(const json_t *g, const char *name, struct
     PHI_TRY(read_stop_ids(g, name, out, err));
     PHI_TRY(read_token_id(g, name, "bos_token_id", &out->bos_token_id, err));
     PHI_TRY(read_token_id(g, name, "pad_token_id", &out->pad_token_id, err));
-    out->generation.has_do_sample = phi_json_field(g, "do_sample") != NULL;
-    PHI_TRY(phi_json_get_bool(g, name, "do_sample", &out->generation.do_sample, err));
-    PHI_TRY(get_bounded(g, name, "temperature", 0, 1000, &out->generation.temperature,
-                        &out->generation.has_temperature, err));
-    PHI_TRY(get_bounded(g, name, "top_p", 0, 1, &out->generation.top_p, &out->generation.has_top_p,
-                        err));
-    PHI_TRY(get_bounded(g, name, "min_p", 0, 1, &out->generation.min_p, &out->generation.has_min_p,
-                        err));
-    PHI_TRY(get_bounded(g, name, "repetition_penalty", 1e-6, 1e6,
-                        &out->generation.repetition_penalty,
-                        &out->generation.has_repetition_penalty, err));
-    PHI_TRY(
-        get_count(g, name, "top_k", -1, &out->generation.top_k, &out->generation.has_top_k, err));
-    return get_count(g, name, "max_new_tokens", 0, &out->generation.max_new_tokens,
-                     &out->generation.has_max_new_tokens, err);
+    return phi_generation_read(g, name, &out->generation, err);
 }
 
 /* --- entry points --- */

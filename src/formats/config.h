@@ -10,6 +10,8 @@
 #include "base/dtype.h"
 #include "base/str.h"
 
+#include <jansson.h>
+
 enum phi_arch { PHI_ARCH_PHI, PHI_ARCH_PHI3 };
 
 enum phi_rope_type {
@@ -21,6 +23,15 @@ enum phi_rope_type {
 };
 
 enum { PHI_MAX_STOP_IDS = 64, PHI_MAX_ROPE_FACTORS = 256 };
+
+/* Defaults for sampling from generation_config.json; `has_x` false where the file is silent. */
+struct phi_generation {
+    bool has_do_sample, has_temperature, has_top_k, has_top_p, has_min_p, has_repetition_penalty,
+        has_max_new_tokens;
+    bool do_sample;
+    double temperature, top_p, min_p, repetition_penalty;
+    int top_k, max_new_tokens;
+};
 
 struct phi_config {
     enum phi_arch arch;
@@ -58,14 +69,7 @@ struct phi_config {
     int n_stop_ids;   /* union of config.json and generation_config.json; each < vocab_size, once */
     int32_t stop_ids[PHI_MAX_STOP_IDS];
 
-    /* Defaults for sampling from generation_config.json; `has_x` false where the file is silent. */
-    struct {
-        bool has_do_sample, has_temperature, has_top_k, has_top_p, has_min_p,
-            has_repetition_penalty, has_max_new_tokens;
-        bool do_sample;
-        double temperature, top_p, min_p, repetition_penalty;
-        int top_k, max_new_tokens;
-    } generation;
+    struct phi_generation generation;
 };
 
 /* Reads dir/config.json and, where present, dir/generation_config.json. */
@@ -74,6 +78,14 @@ enum phi_status phi_config_read(const char *dir, struct phi_config *out, struct 
 /* The same from texts (generation may be empty: n = 0). `name` is used in errors. */
 enum phi_status phi_config_parse(struct phi_str config, struct phi_str generation, const char *name,
                                  struct phi_config *out, struct phi_error *err);
+
+/* The sampling fields of an object in the form of generation_config.json: what it says replaces what
+ * *out says, what it leaves out stays. `name` is used in errors. */
+enum phi_status phi_generation_read(const json_t *object, const char *name,
+                                    struct phi_generation *out, struct phi_error *err);
+
+/* Puts them over the parameters in *s; do_sample is not looked at, as in vLLM. */
+void phi_generation_apply(const struct phi_generation *g, struct phi_sampling *s);
 
 /* Adds an id to the stop set (the tokenizer's eos) unless it is there. An id outside the vocabulary
  * can never be generated and is left out. False when full. */
