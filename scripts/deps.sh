@@ -25,9 +25,12 @@ need "meson" command -v meson
 need "ninja-build" command -v ninja
 if command -v pkg-config >/dev/null 2>&1; then
     need "libjansson-dev" pkg-config --exists 'jansson >= 2.13'
+    need "libyaml-dev" pkg-config --exists yaml-0.1
+    need "libmicrohttpd-dev" pkg-config --exists 'libmicrohttpd >= 0.9.75'
+    need "libgnutls28-dev" pkg-config --exists gnutls
     need "libcmocka-dev" pkg-config --exists cmocka
 else
-    packages="$packages pkg-config libjansson-dev libcmocka-dev"
+    packages="$packages pkg-config libjansson-dev libyaml-dev libmicrohttpd-dev libgnutls28-dev libcmocka-dev"
 fi
 if [ "${2:-}" = oracle ]; then
     need "python3-venv" python3 -c 'import venv, ensurepip'

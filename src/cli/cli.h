@@ -11,6 +11,7 @@
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
 
 struct cli_option_use;
+struct cli_variable;
 
 struct cli_command {
     const char *name;
@@ -18,11 +19,12 @@ struct cli_command {
     const char *summary;   /* one line */
     const char *details;   /* paragraphs for --help, may be NULL */
     const struct cli_option_use *options; /* ends with a zeroed entry */
+    const struct cli_variable *variables; /* environment.h; NULL = none */
     int (*run)(int argc, char **argv);    /* argv[0] is the command's name */
 };
 
 extern const struct cli_command cli_generate, cli_chat, cli_tokenize, cli_detokenize, cli_template,
-    cli_logits, cli_inspect;
+    cli_logits, cli_inspect, cli_serve;
 
 /* Prints "phidelity: error: <text>" and returns CLI_FAILED. */
 int cli_fail(const struct phi_error *err);

@@ -34,7 +34,7 @@ static const struct cli_option_group own_group = {
     (const struct cli_option[]){
         {.name = "system", .kind = CLI_TEXT, AT(system), .argument = "TEXT",
          .help = "the system message"},
-        {.name = "prompt", .letter = 'p', .kind = CLI_TEXT, AT(prompt), .argument = "TEXT",
+        {.name = "prompt", .brief = "p", .kind = CLI_TEXT, AT(prompt), .argument = "TEXT",
          .help = "say this, print the answer and leave"},
         {.name = "stats", .kind = CLI_BOOL, AT(stats),
          .help = "a line on standard error after each answer"},
@@ -232,7 +232,7 @@ static enum phi_status prepare(struct chat *c, const struct cli_args *args, stru
     phi_sampling_init(&plain);
     if (!cli_given(args, "max-tokens") && c->sampling.params.max_tokens == plain.max_tokens)
         c->sampling.params.max_tokens = 0; /* an answer ends by itself; 16 tokens are no answer */
-    cli_engine_options(args, &flags->engine, flags->model.seed, 1, &o);
+    PHI_TRY(cli_engine_options(args, &flags->engine, flags->model.seed, 1, c->model, &o, err));
     PHI_TRY(phi_engine_create(c->model, &o, &c->engine, err));
     c->messages = json_array();
     return c->messages ? reset(c, err) : phi_fail_memory(err, "messages", 0);
@@ -274,6 +274,6 @@ static int run(int argc, char **argv)
         code = cli_usage_error(&cli_chat, "--n must be 1: a conversation has one answer a turn");
     else if (code < 0)
         code = chat(&args, &flags);
-    cli_options_deinit(&cli_chat, &flags);
+    cli_options_deinit(&args, &flags);
     return code;
 }

@@ -23,7 +23,7 @@ static const struct cli_option_group own_group = {
     (const struct cli_option[]){
         {.name = "tokens", .kind = CLI_TEXTS, .offset = offsetof(struct own_flags, tokens),
          .argument = "IDS", .help = "token ids: \"1 2 3\""},
-        {.name = "file", .letter = 'f', .kind = CLI_TEXTS,
+        {.name = "file", .brief = "f", .kind = CLI_TEXTS,
          .offset = offsetof(struct own_flags, files), .argument = "FILE",
          .help = "a file; each of its lines is one list of ids; - is standard input"},
         {.name = "skip-special-tokens", .kind = CLI_BOOL,
@@ -146,6 +146,6 @@ static int run(int argc, char **argv)
         status = cli_usage_error(&cli_detokenize, "ids are missing: --tokens IDS, -f FILE or -");
     else if (status < 0)
         status = detokenize(&args, &flags);
-    cli_options_deinit(&cli_detokenize, &flags);
+    cli_options_deinit(&args, &flags);
     return status;
 }

@@ -116,7 +116,8 @@ static enum phi_status prepare(struct generate *g, struct phi_error *err)
                               err));
     g->n_answers = (size_t)g->sampling.params.n;
     PHI_TRY(cli_prompts_each(g->args, &flags->prompts, add_job, g, err));
-    cli_engine_options(g->args, &flags->engine, flags->model.seed, g->n_jobs * g->n_answers, &o);
+    PHI_TRY(cli_engine_options(g->args, &flags->engine, flags->model.seed,
+                               g->n_jobs * g->n_answers, g->model, &o, err));
     PHI_TRY(phi_engine_create(g->model, &o, &g->engine, err));
     return submit_all(g, err);
 }
@@ -190,6 +191,6 @@ static int run(int argc, char **argv)
         status = cli_usage_error(&cli_generate, "--logprobs and --prompt-logprobs need --json");
     else
         status = generate(&args, &flags);
-    cli_options_deinit(&cli_generate, &flags);
+    cli_options_deinit(&args, &flags);
     return status;
 }

@@ -181,6 +181,24 @@ static void print_json(struct cli_out *out, const struct phi_model_info *m,
     json_decref(all);
 }
 
+static enum phi_status inspect(const struct cli_args *args, const struct flags *flags,
+                               struct phi_model **model, struct cli_out *out,
+                               struct phi_error *err)
+{
+    struct phi_model_info m;
+    struct phi_engine_info e;
+    struct phi_engine_options o;
+    bool weights = flags->model.load_format != CLI_LOAD_DUMMY;
+    PHI_TRY(cli_open_model(args, &flags->common, weights ? &flags->model : NULL, model, err));
+    if (weights) {
+        PHI_TRY(cli_engine_options(args, &flags->engine, flags->model.seed, 0, *model, &o, err));
+        PHI_TRY(phi_engine_plan(*model, &o, &e, err));
+    }
+    phi_model_get_info(*model, &m);
+    (flags->own.json ? print_json : print_text)(out, &m, weights ? &e : NULL);
+    return PHI_OK;
+}
+
 static int run(int argc, char **argv)
 {
     struct flags flags = {0};
@@ -192,23 +210,11 @@ static int run(int argc, char **argv)
     if (code < 0 && args.n_positional == 2)
         code = cli_usage_error(&cli_inspect, "unexpected argument '%s'", args.positional[1]);
     if (code < 0) {
-        struct phi_model_info m;
-        struct phi_engine_info e;
-        struct phi_engine_options o;
         cli_out_init(&out);
-        cli_engine_options(&args, &flags.engine, flags.model.seed, 0, &o);
-        bool weights = flags.model.load_format != CLI_LOAD_DUMMY;
-        enum phi_status status =
-            cli_open_model(&args, &flags.common, weights ? &flags.model : NULL, &model, &err);
-        if (status == PHI_OK && weights)
-            status = phi_engine_plan(model, &o, &e, &err);
-        if (status == PHI_OK) {
-            phi_model_get_info(model, &m);
-            (flags.own.json ? print_json : print_text)(&out, &m, weights ? &e : NULL);
-        }
+        enum phi_status status = inspect(&args, &flags, &model, &out, &err);
         code = cli_out_finish(&out, status == PHI_OK ? CLI_OK : cli_fail(&err));
     }
     phi_model_close(model);
-    cli_options_deinit(&cli_inspect, &flags);
+    cli_options_deinit(&args, &flags);
     return code;
 }

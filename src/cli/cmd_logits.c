@@ -26,13 +26,13 @@ static const struct cli_option_group own_group = {
     (const struct cli_option[]){
         {.name = "tokens", .kind = CLI_IDS, AT(tokens), .argument = "IDS",
          .help = "the sequence as token ids: \"1 2 3\""},
-        {.name = "prompt", .letter = 'p', .kind = CLI_TEXT, AT(prompt), .argument = "TEXT",
+        {.name = "prompt", .brief = "p", .kind = CLI_TEXT, AT(prompt), .argument = "TEXT",
          .help = "the sequence as text"},
-        {.name = "file", .letter = 'f', .kind = CLI_TEXT, AT(file), .argument = "FILE",
+        {.name = "file", .brief = "f", .kind = CLI_TEXT, AT(file), .argument = "FILE",
          .help = "the sequence as a file of text; - is standard input"},
         {.name = "special-tokens", .kind = CLI_BOOL, AT(special_tokens), .initial = "on",
          .help = "add what the tokenizer puts around a text, such as a begin token"},
-        {.name = "out", .letter = 'o', .kind = CLI_TEXT, AT(out), .argument = "FILE",
+        {.name = "out", .brief = "o", .kind = CLI_TEXT, AT(out), .argument = "FILE",
          .help = "the safetensors file to write"},
         {0},
     },
@@ -124,7 +124,7 @@ static enum phi_status logits(const struct cli_args *args, const struct flags *f
     phi_model_get_info(*model, &info);
     s->model = *model;
     PHI_TRY(read_sequence(s, args, err));
-    cli_engine_options(args, &flags->engine, flags->model.seed, 1, &o);
+    PHI_TRY(cli_engine_options(args, &flags->engine, flags->model.seed, 1, *model, &o, err));
     PHI_TRY(phi_engine_create(*model, &o, engine, err));
     return write_logits(*engine, &s->ids, (size_t)info.vocab_size, flags->own.out, err);
 }
@@ -155,6 +155,6 @@ static int run(int argc, char **argv)
         phi_engine_destroy(engine);
         phi_model_close(model);
     }
-    cli_options_deinit(&cli_logits, &flags);
+    cli_options_deinit(&args, &flags);
     return code;
 }

@@ -19,7 +19,7 @@ struct flags {
 static const struct cli_option_group own_group = {
     "Messages",
     (const struct cli_option[]){
-        {.name = "file", .letter = 'f', .kind = CLI_TEXT, AT(file), .argument = "FILE",
+        {.name = "file", .brief = "f", .kind = CLI_TEXT, AT(file), .argument = "FILE",
          .help = "a JSON array of messages ({\"role\", \"content\"}), or an object with `messages` "
                  "and any of the chat API's fields that a template sees; - is standard input"},
         {.name = "tools", .kind = CLI_TEXT, AT(tools), .argument = "FILE",
@@ -170,6 +170,6 @@ static int run(int argc, char **argv)
         code = cli_out_finish(&out, status == PHI_OK ? CLI_OK : cli_fail(&err));
     }
     phi_model_close(model);
-    cli_options_deinit(&cli_template, &flags);
+    cli_options_deinit(&args, &flags);
     return code;
 }

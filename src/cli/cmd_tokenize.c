@@ -71,6 +71,6 @@ static int run(int argc, char **argv)
         status = cli_usage_error(&cli_tokenize, "a text is missing: -p TEXT, -f FILE or -");
     else if (status < 0)
         status = tokenize(&args, &flags);
-    cli_options_deinit(&cli_tokenize, &flags);
+    cli_options_deinit(&args, &flags);
     return status;
 }

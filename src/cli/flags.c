@@ -27,6 +27,12 @@ static const struct cli_name generation_names[] = {
     {NULL, 0},
 };
 
+static const struct cli_name policy_names[] = {
+    {"fcfs", PHI_FCFS},
+    {"priority", PHI_PRIORITY},
+    {NULL, 0},
+};
+
 /* Words for numbers. */
 static const struct cli_name auto_length[] = {{"auto", 0}, {NULL, 0}};
 
@@ -39,7 +45,7 @@ const struct cli_option_group cli_common_group = {
          .help = "take tokenizer and chat template from another folder"},
         {.name = "chat-template", .kind = CLI_TEXT, AT(chat_template), .argument = "FILE",
          .help = "a chat template instead of the model's: a file, or the template itself"},
-        {.name = "verbose", .letter = 'v', .kind = CLI_BOOL, AT(verbose),
+        {.name = "verbose", .brief = "v", .kind = CLI_BOOL, AT(verbose),
          .help = "also print what the library has to say about its work"},
         {0},
     },
@@ -73,7 +79,7 @@ const struct cli_option_group cli_engine_group = {
          .max = INT_MAX, .human_size = true, .names = auto_length,
          .help = "tokens of prompt and answer together; auto takes the checkpoint's maximum, or "
                  "the longest that fits in memory"},
-        {.name = "max-num-seqs", .kind = CLI_INT, AT(max_num_seqs), .initial = "64", .min = 1,
+        {.name = "max-num-seqs", .kind = CLI_INT, AT(max_num_seqs), .initial = "128", .min = 1,
          .max = INT_MAX, .help = "answers that decode together"},
         {.name = "max-num-batched-tokens", .kind = CLI_INT, AT(max_num_batched_tokens),
          .initial = "512", .min = 1, .max = INT_MAX, .human_size = true,
@@ -86,10 +92,19 @@ const struct cli_option_group cli_engine_group = {
         {.name = "enable-prefix-caching", .kind = CLI_BOOL, AT(enable_prefix_caching),
          .initial = "on",
          .help = "prompts that begin alike, as the turns of a chat do, share what is computed"},
+        {.name = "gpu-memory-utilization", .kind = CLI_REAL, AT(memory_utilization),
+         .argument = "X", .above_min = true, .max = 1,
+         .help = "part of the machine's memory that the program may take in all; the KV cache gets "
+                 "what the weights leave of it"},
         {.name = "kv-cache-memory-bytes", .kind = CLI_INT64, AT(kv_bytes), .initial = "0",
          .max = 9e18, .human_size = true,
-         .help = "size of the KV cache; 0 takes what the other limits need, at most a quarter of "
-                 "the memory"},
+         .help = "size of the KV cache, over the former; 0 without the former takes what the other "
+                 "limits need, at most a quarter of the memory"},
+        {.name = "num-gpu-blocks-override", .kind = CLI_INT, AT(n_blocks), .min = 1,
+         .max = INT_MAX, .help = "size of the KV cache in blocks, over both"},
+        {.name = "scheduling-policy", .kind = CLI_CHOICE, AT(scheduling_policy),
+         .argument = "P", .initial = "fcfs", .names = policy_names,
+         .help = "who goes first, whoever came first or whoever has the lower priority"},
         {0},
     },
 };
@@ -170,7 +185,7 @@ static void show_progress(void *context, const char *stage, uint64_t done, uint6
     cli_progress_show(context, stage, done, total);
 }
 
-enum phi_status cli_open_model(const struct cli_args *args, const struct cli_common_flags *common,
+enum phi_status cli_load_model(const struct cli_args *args, const struct cli_common_flags *common,
                                const struct cli_model_flags *model, struct phi_model **out,
                                struct phi_error *err)
 {
@@ -190,14 +205,37 @@ enum phi_status cli_open_model(const struct cli_args *args, const struct cli_com
     }
     o.progress = show_progress;
     o.progress_context = &progress;
-    phi_set_log(print_log_line, (void *)(uintptr_t)common);
     enum phi_status status = phi_model_open(&o, out, err);
     cli_progress_clear(&progress);
     return status;
 }
 
-void cli_engine_options(const struct cli_args *args, const struct cli_engine_flags *flags,
-                        int64_t seed, size_t n_sequences, struct phi_engine_options *out)
+enum phi_status cli_open_model(const struct cli_args *args, const struct cli_common_flags *common,
+                               const struct cli_model_flags *model, struct phi_model **out,
+                               struct phi_error *err)
+{
+    phi_set_log(print_log_line, (void *)(uintptr_t)common);
+    return cli_load_model(args, common, model, out, err);
+}
+
+/* Bytes for so many blocks, from what a token takes. */
+static enum phi_status bytes_of_blocks(const struct phi_model *model, int n_blocks,
+                                       struct phi_engine_options *o, struct phi_error *err)
+{
+    struct phi_engine_options measured = *o;
+    struct phi_engine_info info;
+    measured.max_model_len = 1; /* the size of a token does not depend on it, and one fits */
+    measured.kv_bytes = 0;
+    measured.memory_utilization = 0;
+    PHI_TRY(phi_engine_plan(model, &measured, &info, err));
+    o->kv_bytes = info.kv_bytes_per_token * (uint64_t)o->block_size * (uint64_t)n_blocks;
+    return PHI_OK;
+}
+
+enum phi_status cli_engine_options(const struct cli_args *args,
+                                   const struct cli_engine_flags *flags, int64_t seed,
+                                   size_t n_sequences, const struct phi_model *model,
+                                   struct phi_engine_options *out, struct phi_error *err)
 {
     phi_engine_options_init(out);
     out->max_model_len = flags->max_model_len > 0 ? flags->max_model_len : 0;
@@ -205,13 +243,17 @@ void cli_engine_options(const struct cli_args *args, const struct cli_engine_fla
     out->max_num_batched_tokens = flags->max_num_batched_tokens;
     out->block_size = flags->block_size;
     out->kv_bytes = (uint64_t)flags->kv_bytes;
+    out->memory_utilization = flags->memory_utilization;
     out->kv_dtype = (enum phi_dtype)flags->kv_dtype;
     out->enable_prefix_caching = flags->enable_prefix_caching;
+    out->scheduling_policy = (enum phi_policy)flags->scheduling_policy;
     out->seed = (uint64_t)seed;
-    if (cli_given(args, "max-num-seqs"))
-        return;
-    if (n_sequences > 0 && n_sequences < (size_t)out->max_num_seqs)
-        out->max_num_seqs = (int)n_sequences;
-    if (out->max_num_seqs > out->max_num_batched_tokens)
-        out->max_num_seqs = out->max_num_batched_tokens;
+    if (!cli_given(args, "max-num-seqs")) {
+        if (n_sequences > 0 && n_sequences < (size_t)out->max_num_seqs)
+            out->max_num_seqs = (int)n_sequences;
+        if (out->max_num_seqs > out->max_num_batched_tokens)
+            out->max_num_seqs = out->max_num_batched_tokens;
+    }
+    return flags->n_blocks > 0 && model ? bytes_of_blocks(model, flags->n_blocks, out, err)
+                                        : PHI_OK;
 }

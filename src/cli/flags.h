@@ -26,7 +26,9 @@ extern const struct cli_option_group cli_model_group;
 /* Commands that run the model. */
 struct cli_engine_flags {
     int max_model_len, max_num_seqs, max_num_batched_tokens, block_size, kv_dtype;
+    int n_blocks, scheduling_policy;
     int64_t kv_bytes;
+    double memory_utilization;
     bool enable_prefix_caching;
 };
 extern const struct cli_option_group cli_engine_group;
@@ -43,16 +45,24 @@ struct cli_sampling_flags {
 enum { CLI_GENERATION_AUTO, CLI_GENERATION_VLLM };
 extern const struct cli_option_group cli_sampling_group;
 
-/* Opens the folder args->positional[0], with a progress bar. `model` may be NULL: tokenizer and
- * template only. */
+/* Opens the folder args->positional[0], with a progress bar; the library's warnings go to standard
+ * error, with --verbose its other lines too. `model` may be NULL: tokenizer and template only. */
 enum phi_status cli_open_model(const struct cli_args *args, const struct cli_common_flags *common,
                                const struct cli_model_flags *model, struct phi_model **out,
                                struct phi_error *err);
 
+/* The same, for a command that has set a log of its own. */
+enum phi_status cli_load_model(const struct cli_args *args, const struct cli_common_flags *common,
+                               const struct cli_model_flags *model, struct phi_model **out,
+                               struct phi_error *err);
+
 /* n_sequences is how many there will be at most (0 = unknown): without --max-num-seqs the engine is
- * made for no more than that, nor for more than a step has tokens. seed as in cli_model_flags. */
-void cli_engine_options(const struct cli_args *args, const struct cli_engine_flags *flags,
-                        int64_t seed, size_t n_sequences, struct phi_engine_options *out);
+ * made for no more than that, nor for more than a step has tokens. seed as in cli_model_flags. The
+ * model (with weights) is needed by --num-gpu-blocks-override alone; NULL leaves that out. */
+enum phi_status cli_engine_options(const struct cli_args *args,
+                                   const struct cli_engine_flags *flags, int64_t seed,
+                                   size_t n_sequences, const struct phi_model *model,
+                                   struct phi_engine_options *out, struct phi_error *err);
 
 /* Sampling parameters with the arrays they point into. */
 struct cli_sampling {

@@ -1,20 +1,21 @@
 /* help.c: a command's help, laid out from its option tables. */
-#include "cli/options.h"
+#include "cli/environment.h"
 #include "cli/term.h"
 
 #include <string.h>
 
-enum { HELP_COLUMN = 32, HELP_WIDTH = 98 };
+enum { HELP_COLUMN = 32, HELP_WIDTH = 98, INERT_COLUMN = 6 };
 
-/* Appends text broken at blanks into lines of HELP_WIDTH, continued at HELP_COLUMN. */
-static void append_wrapped(struct phi_buf *out, const char *text, size_t column)
+/* Appends text broken at blanks into lines of HELP_WIDTH, continued at `indent`. */
+static void append_wrapped(struct phi_buf *out, const char *text, size_t column, size_t indent)
 {
-    while (*text) {
+    bool first = true;
+    for (; *text; first = false) {
         size_t n = strcspn(text, " ");
-        if (column > HELP_COLUMN && column + 1 + n > HELP_WIDTH) {
-            phi_buf_printf(out, "\n%*s", HELP_COLUMN, "");
-            column = HELP_COLUMN;
-        } else if (column > HELP_COLUMN) {
+        if (!first && column + 1 + n > HELP_WIDTH) {
+            phi_buf_printf(out, "\n%*s", (int)indent, "");
+            column = indent;
+        } else if (!first) {
             phi_buf_append_char(out, ' ');
             column++;
         }
@@ -22,19 +23,19 @@ static void append_wrapped(struct phi_buf *out, const char *text, size_t column)
         column += n;
         text += n + (text[n] == ' ');
     }
+    phi_buf_append_char(out, '\n');
 }
 
-/* "--dtype D", "-p, --prompt TEXT", "--[no-]stats". */
-static void append_spelling(struct phi_buf *out, const struct cli_option *o)
+void cli_append_spelling(struct phi_buf *out, const struct cli_option *o)
 {
-    if (o->letter)
-        phi_buf_printf(out, "-%c, ", o->letter);
+    if (o->brief)
+        phi_buf_printf(out, "-%s, ", o->brief);
     phi_buf_printf(out, o->kind == CLI_BOOL ? "--[no-]%s" : "--%s", o->name);
     if (o->kind != CLI_BOOL)
         phi_buf_printf(out, " %s", o->argument ? o->argument : "N");
 }
 
-static void append_description(struct phi_buf *out, const struct cli_option *o)
+void cli_append_description(struct phi_buf *out, const struct cli_option *o)
 {
     phi_buf_append_c(out, o->help);
     if (o->kind == CLI_CHOICE) {
@@ -44,28 +45,79 @@ static void append_description(struct phi_buf *out, const struct cli_option *o)
     }
     if (o->kind == CLI_TEXTS || o->kind == CLI_IDS)
         phi_buf_append_c(out, "; may be repeated");
-    if (o->initial)
-        phi_buf_printf(out, " (default %s)", o->initial);
 }
 
-static void append_option(struct phi_buf *out, const struct cli_option *o)
+static void append_entry(struct phi_buf *out, const char *name, const char *text)
 {
-    struct phi_buf description = {0};
-    size_t start = out->n;
-    phi_buf_append_c(out, "  ");
-    append_spelling(out, o);
-    size_t column = out->n - start;
+    size_t column = 2 + strlen(name);
+    phi_buf_printf(out, "  %s", name);
     if (column + 2 > HELP_COLUMN) {
         phi_buf_append_char(out, '\n');
         column = 0;
     }
     phi_buf_printf(out, "%*s", (int)(HELP_COLUMN - column), "");
-    append_description(&description, o);
-    if (!description.failed && description.data)
-        append_wrapped(out, description.data, HELP_COLUMN);
-    phi_buf_append_char(out, '\n');
-    out->failed = out->failed || description.failed;
-    phi_buf_deinit(&description);
+    append_wrapped(out, text, HELP_COLUMN, HELP_COLUMN);
+}
+
+static void append_option(struct phi_buf *out, const struct cli_option *o)
+{
+    struct phi_buf name = {0}, text = {0};
+    cli_append_spelling(&name, o);
+    cli_append_description(&text, o);
+    if (o->initial)
+        phi_buf_printf(&text, " (default %s)", o->initial);
+    if (!name.failed && !text.failed)
+        append_entry(out, name.data, text.data);
+    out->failed = out->failed || name.failed || text.failed;
+    phi_buf_deinit(&name);
+    phi_buf_deinit(&text);
+}
+
+const char *cli_inert_reason(const struct cli_option *o)
+{
+    return o->ignored ? o->ignored : o->refused;
+}
+
+/* Options that do nothing, those of one reason together. Returns the first of the next reason. */
+static const struct cli_option *append_inert(struct phi_buf *out, const struct cli_option *o)
+{
+    struct phi_buf text = {0};
+    const char *reason = cli_inert_reason(o);
+    for (; o->name && strcmp(cli_inert_reason(o), reason) == 0; o++)
+        phi_buf_printf(&text, "%s--%s", text.n ? ", " : "", o->name);
+    phi_buf_printf(&text, ": %s", reason);
+    phi_buf_append_c(out, "  ");
+    if (!text.failed)
+        append_wrapped(out, text.data, 2, INERT_COLUMN);
+    out->failed = out->failed || text.failed;
+    phi_buf_deinit(&text);
+    return o;
+}
+
+static void append_group(struct phi_buf *out, const struct cli_option_group *group)
+{
+    phi_buf_printf(out, "\n%s\n", group->title);
+    const struct cli_option *o = group->options;
+    while (o->name) {
+        if (cli_inert_reason(o))
+            o = append_inert(out, o);
+        else
+            append_option(out, o++);
+    }
+}
+
+static void append_variables(struct phi_buf *out, const struct cli_variable *v)
+{
+    phi_buf_append_c(out, "\nEnvironment\n");
+    for (; v->name; v++) {
+        struct phi_buf name = {0};
+        phi_buf_printf(&name, "%s%s%s", v->own_name ? v->own_name : "", v->own_name ? ", " : "",
+                       v->name);
+        if (!name.failed)
+            append_entry(out, name.data, v->help);
+        out->failed = out->failed || name.failed;
+        phi_buf_deinit(&name);
+    }
 }
 
 int cli_print_help(const struct cli_command *command)
@@ -76,11 +128,10 @@ int cli_print_help(const struct cli_command *command)
                    command->summary);
     if (command->details)
         phi_buf_printf(&text, "\n%s\n", command->details);
-    for (const struct cli_option_use *use = command->options; use->group; use++) {
-        phi_buf_printf(&text, "\n%s\n", use->group->title);
-        for (const struct cli_option *o = use->group->options; o->name; o++)
-            append_option(&text, o);
-    }
+    for (const struct cli_option_use *use = command->options; use->group; use++)
+        append_group(&text, use->group);
+    if (command->variables)
+        append_variables(&text, command->variables);
     phi_buf_append_c(&text, "\n  -h, --help"
                             "                    this text\n");
     cli_out_init(&out);

@@ -1,34 +1,22 @@
 /* options.c: the parser; see options.h. */
 #include "cli/options.h"
-#include "base/alloc.h"
+#include "cli/config_file.h"
 #include "cli/values.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_OPTIONS = 64, MAX_NAME = 64 };
-
-/* An option together with where its value lies in the command's flags and its number there. */
-struct found {
-    const struct cli_option *option;
-    size_t offset;
-    int number;
-};
+enum { MAX_NAME = 64, MAX_PATH = 192 };
 
 /* --------------------------------------------------------------- looking up */
 
-/* Steps through all options of a command; start with a zeroed cursor. */
-struct cursor {
-    int use, option, number;
-};
-
-static bool next_option(const struct cli_command *command, struct cursor *c, struct found *out)
+bool cli_next_option(const struct cli_command *command, struct cli_cursor *c, struct cli_found *out)
 {
     for (; command->options[c->use].group; c->use++, c->option = 0) {
         const struct cli_option_use *use = &command->options[c->use];
         const struct cli_option *option = &use->group->options[c->option];
-        if (option->name) {
-            *out = (struct found){option, use->offset + option->offset, c->number};
+        if (option->name && c->number < CLI_MAX_OPTIONS) {
+            *out = (struct cli_found){option, use->group, use->offset + option->offset, c->number};
             c->option++;
             c->number++;
             return true;
@@ -37,31 +25,34 @@ static bool next_option(const struct cli_command *command, struct cursor *c, str
     return false;
 }
 
-static bool find_name(const struct cli_command *command, const char *name, struct found *out)
+/* The same name, with '_' and '-' alike. */
+static bool same_name(const char *a, const char *b)
 {
-    for (struct cursor c = {0}; next_option(command, &c, out);)
-        if (strcmp(out->option->name, name) == 0)
+    for (; *a && (*a == *b || (*a == '_' && *b == '-') || (*a == '-' && *b == '_')); a++)
+        b++;
+    return *a == *b;
+}
+
+bool cli_find_option(const struct cli_command *command, const char *name, struct cli_found *out)
+{
+    for (struct cli_cursor c = {0}; cli_next_option(command, &c, out);)
+        if (same_name(out->option->name, name))
             return true;
     return false;
 }
 
-static bool find_letter(const struct cli_command *command, char letter, struct found *out)
+static bool find_brief(const struct cli_command *command, const char *name, struct cli_found *out)
 {
-    for (struct cursor c = {0}; next_option(command, &c, out);)
-        if (letter != 0 && out->option->letter == letter)
+    for (struct cli_cursor c = {0}; cli_next_option(command, &c, out);)
+        if (out->option->brief && strcmp(out->option->brief, name) == 0)
             return true;
     return false;
 }
 
 bool cli_given(const struct cli_args *args, const char *name)
 {
-    struct found f;
-    return find_name(args->command, name, &f) && (args->given >> f.number & 1) != 0;
-}
-
-static void *value_of(const struct found *f, void *flags)
-{
-    return (char *)flags + f->offset;
+    struct cli_found f;
+    return cli_find_option(args->command, name, &f) && cli_is_given(args, &f);
 }
 
 /* --------------------------------------------------------------- spelling help */
@@ -101,117 +92,268 @@ const char *cli_nearest(const char *typed, const char *const *candidates, size_t
     return best;
 }
 
-static int unknown_option(const struct cli_command *command, const char *typed)
+const char *cli_nearest_option(const struct cli_command *command, const char *typed)
 {
-    const char *names[MAX_OPTIONS + 1];
+    const char *names[CLI_MAX_OPTIONS + 1];
     size_t n = 0;
-    struct found f;
+    struct cli_found f;
     names[n++] = "help";
-    for (struct cursor c = {0}; n <= MAX_OPTIONS && next_option(command, &c, &f);)
+    for (struct cli_cursor c = {0}; cli_next_option(command, &c, &f);)
         names[n++] = f.option->name;
-    const char *nearest = typed[1] == '-' ? cli_nearest(typed + 2, names, n) : NULL;
+    return cli_nearest(typed, names, n);
+}
+
+/* --------------------------------------------------------------- setting */
+
+/* Whether one of the words of "a|b" is `text`. */
+static bool is_harmless(const struct cli_option *o, const char *text)
+{
+    const char *word = o->harmless;
+    while (word) {
+        size_t n = strcspn(word, "|");
+        if (strlen(text) == n && strncmp(word, text, n) == 0)
+            return true;
+        word = word[n] ? word + n + 1 : NULL;
+    }
+    return false;
+}
+
+/* A value of an option that does nothing here: read, so that a mistake is found, and dropped. */
+static bool set_inert(const struct cli_option *o, struct cli_args *args, const char *text,
+                      char *why)
+{
+    union {
+        bool boolean;
+        int integer;
+        int64_t integer64;
+        double real;
+        const char *text;
+        struct cli_texts texts;
+        json_t *json;
+        struct phi_ids ids;
+    } value;
+    memset(&value, 0, sizeof value);
+    if (o->refused && is_harmless(o, text))
+        return true;
+    bool good = cli_value_set(o, &value, &args->texts, text, why);
+    cli_value_deinit(o, &value);
+    if (!good || !o->refused || (o->kind == CLI_BOOL && strcmp(text, "false") == 0))
+        return good;
+    if (o->kind == CLI_BOOL)
+        snprintf(why, CLI_WHY_SIZE, "is refused: %s", o->refused);
+    else
+        snprintf(why, CLI_WHY_SIZE, "is refused with '%.60s': %s", text, o->refused);
+    return false;
+}
+
+static void mark_given(struct cli_args *args, const struct cli_found *f)
+{
+    args->given[f->number / 64] |= (uint64_t)1 << f->number % 64;
+}
+
+bool cli_set_option(const struct cli_found *f, struct cli_args *args, void *flags, const char *text,
+                    char *why)
+{
+    mark_given(args, f);
+    if (f->option->ignored || f->option->refused)
+        return set_inert(f->option, args, text, why);
+    return cli_value_set(f->option, cli_value_of(f, flags), &args->texts, text, why);
+}
+
+static bool set_member(const struct cli_found *f, struct cli_args *args, void *flags,
+                       const char *path, const char *text, char *why)
+{
+    mark_given(args, f);
+    if (f->option->refused)
+        return set_inert(f->option, args, "{\"\": 0}", why);
+    return f->option->ignored || cli_value_set_member(cli_value_of(f, flags), path, text, why);
+}
+
+/* Puts the defaults into place. They come from our own tables, so a bad one is a bug. */
+static void set_defaults(const struct cli_command *command, void *flags, struct cli_args *args)
+{
+    struct cli_found f;
+    char why[CLI_WHY_SIZE];
+    for (struct cli_cursor c = {0}; cli_next_option(command, &c, &f);) {
+        const char *initial = f.option->initial;
+        if (!initial || f.option->ignored || f.option->refused)
+            continue;
+        if (f.option->kind == CLI_BOOL)
+            *(bool *)cli_value_of(&f, flags) = strcmp(initial, "on") == 0;
+        else
+            cli_value_set(f.option, cli_value_of(&f, flags), &args->texts, initial, why);
+    }
+}
+
+/* --------------------------------------------------------------- one argument */
+
+/* "--name.path=value" in its pieces. */
+struct spelling {
+    const char *typed;
+    char name[MAX_NAME];
+    char path[MAX_PATH]; /* "" = none */
+    const char *value;   /* NULL = none */
+};
+
+static bool split_argument(const char *arg, struct spelling *s)
+{
+    const char *body = arg + (arg[1] == '-' ? 2 : 1);
+    size_t n = strcspn(body, "="), n_name = strcspn(body, ".=");
+    size_t n_path = n > n_name ? n - n_name - 1 : 0;
+    *s = (struct spelling){.typed = arg, .value = body[n] ? body + n + 1 : NULL};
+    if (n_name >= sizeof s->name || n_path >= sizeof s->path)
+        return false;
+    memcpy(s->name, body, n_name);
+    if (n_path > 0)
+        memcpy(s->path, body + n_name + 1, n_path);
+    return true;
+}
+
+static int unknown_option(const struct cli_command *command, const char *typed, const char *name)
+{
+    const char *nearest = typed[1] == '-' ? cli_nearest_option(command, name) : NULL;
     if (nearest)
         return cli_usage_error(command, "unknown option %s (did you mean --%s?)", typed, nearest);
     return cli_usage_error(command, "unknown option %s", typed);
 }
 
-/* --------------------------------------------------------------- parsing */
-
-/* Puts the defaults into place. They come from our own tables, so a bad one is a bug. */
-static void set_defaults(const struct cli_command *command, void *flags)
+/* Finds the option that is meant. -O3 is -O 3. */
+static bool resolve(const struct cli_command *command, struct spelling *s, struct cli_found *f,
+                    bool *negated)
 {
-    struct found f;
-    char why[CLI_WHY_SIZE];
-    for (struct cursor c = {0}; next_option(command, &c, &f);) {
-        if (f.option->initial && f.option->kind == CLI_BOOL)
-            *(bool *)value_of(&f, flags) = strcmp(f.option->initial, "on") == 0;
-        else if (f.option->initial)
-            cli_value_set(f.option, value_of(&f, flags), f.option->initial, why);
+    *negated = false;
+    if (s->typed[1] != '-') {
+        if (find_brief(command, s->name, f))
+            return true;
+        const char *rest = s->typed + 2, letter[] = {s->typed[1], '\0'};
+        if (*rest == '\0' || rest[strspn(rest, "0123456789")] != '\0')
+            return false;
+        s->value = rest;
+        return find_brief(command, letter, f);
     }
+    if (cli_find_option(command, s->name, f))
+        return true;
+    *negated = (strncmp(s->name, "no-", 3) == 0 || strncmp(s->name, "no_", 3) == 0) &&
+               cli_find_option(command, s->name + 3, f) && f->option->kind == CLI_BOOL;
+    return *negated;
 }
 
-/* One "--name[=value]" or "-x"; `next` is the argument that follows. Sets *used_next. */
+/* The words after argv[*i] up to the next option; at least one. */
+static bool take_words(const struct cli_found *f, struct cli_args *args, void *flags, char **argv,
+                       int *i, char *why)
+{
+    const char *next = argv[*i + 1];
+    if (!next || (next[0] == '-' && next[1])) {
+        snprintf(why, CLI_WHY_SIZE, "needs a value");
+        return false;
+    }
+    for (; next && !(next[0] == '-' && next[1]); next = argv[*i + 1]) {
+        if (!cli_set_option(f, args, flags, next, why))
+            return false;
+        ++*i;
+    }
+    return true;
+}
+
+static bool take_value(const struct cli_found *f, struct cli_args *args, void *flags,
+                       const struct spelling *s, char **argv, int *i, char *why)
+{
+    const char *value = s->value;
+    if (f->option->kind == CLI_WORDS && !f->option->ignored && !f->option->refused)
+        cli_value_restart(f->option, cli_value_of(f, flags));
+    if (f->option->kind == CLI_WORDS && !value)
+        return take_words(f, args, flags, argv, i, why);
+    if (!value && !argv[*i + 1]) {
+        snprintf(why, CLI_WHY_SIZE, "needs a value");
+        return false;
+    }
+    if (!value)
+        value = argv[++*i];
+    if (s->path[0])
+        return set_member(f, args, flags, s->path, value, why);
+    return cli_set_option(f, args, flags, value, why);
+}
+
+/* The option argv[*i] and its value; moves *i to the last word used. */
 static int parse_option(const struct cli_command *command, void *flags, struct cli_args *args,
-                        const char *arg, const char *next, bool *used_next)
+                        char **argv, int *i)
 {
-    char name[MAX_NAME];
-    struct found f;
-    const char *value = NULL;
-    bool negated = false;
-    if (arg[1] != '-') {
-        if (arg[2] != '\0' || !find_letter(command, arg[1], &f))
-            return unknown_option(command, arg);
-    } else {
-        size_t n = strcspn(arg + 2, "=");
-        if (n >= sizeof name)
-            return unknown_option(command, arg);
-        for (size_t i = 0; i < n; i++)
-            name[i] = arg[2 + i] == '_' ? '-' : arg[2 + i];
-        name[n] = '\0';
-        if (arg[2 + n] == '=')
-            value = arg + 2 + n + 1;
-        if (!find_name(command, name, &f)) {
-            negated = strncmp(name, "no-", 3) == 0 && find_name(command, name + 3, &f) &&
-                      f.option->kind == CLI_BOOL;
-            if (!negated)
-                return unknown_option(command, arg);
-        }
-    }
-    args->given |= (uint64_t)1 << f.number;
-    if (f.option->kind == CLI_BOOL) {
-        if (value)
-            return cli_usage_error(command, "--%s takes no value", f.option->name);
-        *(bool *)value_of(&f, flags) = !negated;
-        return -1;
-    }
-    if (!value) {
-        if (!next)
-            return cli_usage_error(command, "--%s needs a value", f.option->name);
-        value = next;
-        *used_next = true;
-    }
-    char why[CLI_WHY_SIZE];
-    if (!cli_value_set(f.option, value_of(&f, flags), value, why))
-        return cli_usage_error(command, "--%s %s", f.option->name, why);
-    return -1;
+    struct spelling s;
+    struct cli_found f;
+    char why[CLI_WHY_SIZE] = "";
+    bool negated, good;
+    if (!split_argument(argv[*i], &s) || !resolve(command, &s, &f, &negated))
+        return unknown_option(command, argv[*i], s.name);
+    if (s.path[0] && f.option->kind != CLI_JSON && !f.option->ignored)
+        return unknown_option(command, argv[*i], s.name);
+    if (f.option->kind == CLI_BOOL && s.value)
+        return cli_usage_error(command, "--%s takes no value", f.option->name);
+    if (f.option->kind == CLI_BOOL)
+        good = cli_set_option(&f, args, flags, negated ? "false" : "true", why);
+    else
+        good = take_value(&f, args, flags, &s, argv, i, why);
+    return good ? -1 : cli_usage_error(command, "--%s %s", f.option->name, why);
 }
 
-int cli_parse(const struct cli_command *command, int argc, char **argv, void *flags,
-              struct cli_args *args)
+/* --------------------------------------------------------------- the whole command line */
+
+static int parse_words(const struct cli_command *command, int argc, char **argv, void *flags,
+                       struct cli_args *args)
 {
     bool options_ended = false;
-    *args = (struct cli_args){.command = command};
-    set_defaults(command, flags);
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
         if (!options_ended && strcmp(arg, "--") == 0) {
             options_ended = true;
         } else if (!options_ended && (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0)) {
             return cli_print_help(command);
+        } else if (!options_ended && strcmp(arg, "--help-markdown") == 0) {
+            return cli_print_markdown(command);
         } else if (!options_ended && arg[0] == '-' && arg[1] != '\0') {
-            bool used_next = false;
-            int status = parse_option(command, flags, args, arg, argv[i + 1], &used_next);
+            int status = parse_option(command, flags, args, argv, &i);
             if (status >= 0)
                 return status;
-            i += used_next;
         } else if (args->n_positional == 2) {
             return cli_usage_error(command, "unexpected argument '%s'", arg);
         } else {
             args->positional[args->n_positional++] = arg;
         }
     }
-    if (args->n_positional == 0)
-        return cli_usage_error(command, "MODEL, a checkpoint folder, is missing");
     return -1;
 }
 
-void cli_options_deinit(const struct cli_command *command, void *flags)
+/* The text of an option that not every command has; NULL when it is not there or was not given. */
+static const char *given_text(const struct cli_args *args, const char *name, void *flags)
 {
-    struct found f;
-    for (struct cursor c = {0}; next_option(command, &c, &f);) {
-        if (f.option->kind == CLI_TEXTS)
-            phi_free(((struct cli_texts *)value_of(&f, flags))->data);
-        else if (f.option->kind == CLI_IDS)
-            phi_ids_deinit(value_of(&f, flags));
+    struct cli_found f;
+    if (!cli_find_option(args->command, name, &f) || !cli_is_given(args, &f))
+        return NULL;
+    return *(const char **)cli_value_of(&f, flags);
+}
+
+int cli_parse(const struct cli_command *command, int argc, char **argv, void *flags,
+              struct cli_args *args)
+{
+    *args = (struct cli_args){.command = command};
+    set_defaults(command, flags, args);
+    int status = parse_words(command, argc, argv, flags, args);
+    const char *file = given_text(args, "config", flags);
+    if (status < 0 && file)
+        status = cli_config_read(file, args, flags);
+    if (status < 0 && args->n_positional == 0) {
+        args->positional[0] = given_text(args, "model", flags);
+        args->n_positional = args->positional[0] != NULL;
     }
+    if (status < 0 && args->n_positional == 0)
+        status = cli_usage_error(command, "MODEL, a checkpoint folder, is missing");
+    return status;
+}
+
+void cli_options_deinit(struct cli_args *args, void *flags)
+{
+    struct cli_found f;
+    for (struct cli_cursor c = {0}; cli_next_option(args->command, &c, &f);)
+        if (!f.option->ignored && !f.option->refused)
+            cli_value_deinit(f.option, cli_value_of(&f, flags));
+    phi_arena_deinit(&args->texts);
 }

@@ -1,27 +1,36 @@
-/* options.h: one table per group of options feeds the parser, the defaults and --help, so that the
- * three cannot disagree. A command lists the groups it uses and where, in its own struct of flags,
- * each group's values live; parsing is then a walk over tables.
+/* options.h: one table per group of options feeds the parser, the defaults, --help and the tables
+ * of docs/SERVING.md, so that they cannot disagree. A command lists the groups it uses and where,
+ * in its own struct of flags, each group's values live; parsing is then a walk over tables.
  *
  * Spelling follows vLLM: --max-tokens 5, --max_tokens 5, --max-tokens=5; a boolean is --x or
- * --no-x; the last of repeated values counts, except in lists, where every one adds. A value that
- * follows an option is taken as it is, also when it begins with a dash. */
+ * --no-x; the last of repeated values counts, except in CLI_TEXTS and CLI_IDS, where every one
+ * adds. A value that follows an option is taken as it is, also when it begins with a dash.
+ *
+ * Values come from the command line, then from --config FILE (config_file.h), then from the
+ * environment (environment.h), then from the table; the first that speaks wins. */
 #ifndef PHI_CLI_OPTIONS_H
 #define PHI_CLI_OPTIONS_H
 
+#include "base/arena.h"
 #include "base/buf.h"
 #include "cli/cli.h"
 
+#include <jansson.h>
 #include <stdint.h>
 
 enum cli_kind {
-    CLI_BOOL,  /* bool */
-    CLI_INT,   /* int */
-    CLI_INT64, /* int64_t */
-    CLI_REAL,  /* double; finite */
-    CLI_TEXT,  /* const char *, into argv */
-    CLI_TEXTS, /* struct cli_texts: each use adds one */
-    CLI_IDS,   /* struct phi_ids: token ids separated by blanks or commas; each use adds */
-    CLI_CHOICE /* int: one of `names` */
+    CLI_BOOL,      /* bool */
+    CLI_INT,       /* int */
+    CLI_INT64,     /* int64_t */
+    CLI_REAL,      /* double; finite */
+    CLI_TEXT,      /* const char * */
+    CLI_TEXTS,     /* struct cli_texts: each use adds one */
+    CLI_WORDS,     /* struct cli_texts: every word up to the next option; the last use counts */
+    CLI_COMMAS,    /* struct cli_texts: "a,b" */
+    CLI_JSON_LIST, /* struct cli_texts: ["a", "b"] */
+    CLI_JSON,      /* json_t *, an object or NULL: '{"a": 1}'; --x.a 1 sets one member */
+    CLI_IDS,       /* struct phi_ids: token ids separated by blanks or commas; each use adds */
+    CLI_CHOICE     /* int: one of `names` */
 };
 
 struct cli_name {
@@ -30,13 +39,13 @@ struct cli_name {
 };
 
 struct cli_texts {
-    const char **data; /* owned; the strings belong to argv */
+    const char **data; /* owned; the strings belong to argv or to cli_args.texts */
     size_t n;
 };
 
 struct cli_option {
-    const char *name; /* with dashes, without the leading two; NULL ends the table */
-    char letter;      /* -p; 0 = none */
+    const char *name;  /* with dashes, without the leading two; NULL ends the table */
+    const char *brief; /* with one dash: "p", "tp"; NULL = none */
     enum cli_kind kind;
     size_t offset;        /* of the value in the group's struct */
     const char *initial;  /* the default, read as if it had been typed; NULL = zero, and help says
@@ -46,7 +55,13 @@ struct cli_option {
     double min, max;              /* numbers: inclusive; min == max means no limits */
     bool above_min;               /* min itself is out */
     bool human_size;              /* 25.6k = 25600, 1K = 1024; m, M, g, G, t, T likewise */
+    bool secret;                  /* not to be shown again */
     const struct cli_name *names; /* CLI_CHOICE; numbers: words that stand for one, may be NULL */
+
+    /* Options of vLLM's that do nothing here. Their values are read and stored nowhere. */
+    const char *ignored;  /* accepted: "there is no graph to capture" */
+    const char *refused;  /* an error, unless the value asks for nothing: "one process, for now" */
+    const char *harmless; /* with refused: the values that ask for nothing, as "1|auto" */
 };
 
 struct cli_option_group {
@@ -59,25 +74,91 @@ struct cli_option_use {
     size_t offset;                        /* of the group's struct in the command's flags */
 };
 
+enum { CLI_MAX_OPTIONS = 384 }; /* of one command */
+
 struct cli_args {
     const struct cli_command *command;
     const char *positional[2];
     int n_positional;
-    uint64_t given; /* bit i: the i-th option of the command was on the command line */
+    uint64_t given[CLI_MAX_OPTIONS / 64]; /* bit i: something other than the table has set the
+                                             command's i-th option */
+    struct phi_arena texts;               /* strings that values point to and that are not argv's */
 };
 
-/* Fills *flags (the command's struct, zeroed by the caller) with defaults and then argv. Returns -1
- * to go on; otherwise the exit code to return at once: --help was printed, or an error was. The
- * caller ends with cli_options_deinit in every case. */
+/* Fills *flags (the command's struct, zeroed by the caller) with defaults, argv, and the file of
+ * --config where the command has that option. Returns -1 to go on; otherwise the exit code to
+ * return at once: --help was printed, or an error was. The caller ends with cli_options_deinit in
+ * every case. */
 int cli_parse(const struct cli_command *command, int argc, char **argv, void *flags,
               struct cli_args *args);
-void cli_options_deinit(const struct cli_command *command, void *flags);
+void cli_options_deinit(struct cli_args *args, void *flags);
 
-/* Whether the option (full name) was on the command line. */
+/* Whether anything but the table has set the option (full name). */
 bool cli_given(const struct cli_args *args, const char *name);
+
+/* --------------------------------------------------------------- for those that walk the tables */
+
+/* An option together with where its value lies in the command's flags and its number there. */
+struct cli_found {
+    const struct cli_option *option;
+    const struct cli_option_group *group;
+    size_t offset;
+    int number;
+};
+
+struct cli_cursor {
+    int use, option, number;
+};
+
+/* Steps through all options of a command; start with a zeroed cursor. */
+bool cli_next_option(const struct cli_command *command, struct cli_cursor *c,
+                     struct cli_found *out);
+
+/* By full name; '_' and '-' are the same. */
+bool cli_find_option(const struct cli_command *command, const char *name, struct cli_found *out);
+
+static inline void *cli_value_of(const struct cli_found *f, void *flags)
+{
+    return (char *)flags + f->offset;
+}
+
+static inline bool cli_is_given(const struct cli_args *args, const struct cli_found *f)
+{
+    return (args->given[f->number / 64] >> f->number % 64 & 1) != 0;
+}
+
+enum { CLI_WHY_SIZE = 512 };
+
+/* Sets the option from one text, as the command line does, and marks it as given; a CLI_BOOL takes
+ * "true" or "false". False with a phrase in why[CLI_WHY_SIZE] that follows the option's name in an
+ * error line: "must be from 0 to 2, not 3". */
+bool cli_set_option(const struct cli_found *f, struct cli_args *args, void *flags, const char *text,
+                    char *why);
+
+/* Appends the value in a form that could be typed; secrets as ***. */
+void cli_format_value(struct phi_buf *out, const struct cli_found *f, void *flags);
+
+/* One log line for each option that was given and has no effect. */
+void cli_log_ignored(const struct cli_args *args);
+
+/* --------------------------------------------------------------- help */
 
 /* Writes the command's help, made from its tables, to standard output; returns the exit code. */
 int cli_print_help(const struct cli_command *command);
+
+/* The same tables as docs/SERVING.md has them: --help-markdown, which --help does not mention. */
+int cli_print_markdown(const struct cli_command *command);
+
+/* "--dtype D", "-p, --prompt TEXT", "--[no-]stats". */
+void cli_append_spelling(struct phi_buf *out, const struct cli_option *o);
+
+/* Help and choices, in one paragraph. */
+void cli_append_description(struct phi_buf *out, const struct cli_option *o);
+
+/* Why an option does nothing here; NULL when it works. */
+const char *cli_inert_reason(const struct cli_option *o);
+
+/* --------------------------------------------------------------- pieces */
 
 /* Appends the ids in text: decimal numbers below 2^31 separated by blanks, line ends or commas, in
  * square brackets or not. False when there is anything else; *bad is then the offset. */
@@ -85,5 +166,8 @@ bool cli_parse_ids(struct phi_str text, struct phi_ids *out, size_t *bad);
 
 /* The candidate nearest to `typed` by edits, or NULL when none is near enough to be meant. */
 const char *cli_nearest(const char *typed, const char *const *candidates, size_t n);
+
+/* The command's option nearest to `typed`, or NULL. */
+const char *cli_nearest_option(const struct cli_command *command, const char *typed);
 
 #endif

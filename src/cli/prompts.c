@@ -10,10 +10,10 @@ enum { MAX_FILE_BYTES = 1 << 30, MAX_WHERE = 300 };
 /* clang-format off */
 #define AT(member) .offset = offsetof(struct cli_prompt_flags, member)
 #define TEXT_OPTION                                                                                \
-    {.name = "prompt", .letter = 'p', .kind = CLI_TEXTS, AT(texts), .argument = "TEXT",            \
+    {.name = "prompt", .brief = "p", .kind = CLI_TEXTS, AT(texts), .argument = "TEXT",            \
      .help = "a prompt"}
 #define FILE_OPTION                                                                                \
-    {.name = "file", .letter = 'f', .kind = CLI_TEXTS, AT(files), .argument = "FILE",              \
+    {.name = "file", .brief = "f", .kind = CLI_TEXTS, AT(files), .argument = "FILE",              \
      .help = "a file that is one prompt, its bytes as they are; - is standard input"}
 #define LINES_OPTION                                                                               \
     {.name = "lines", .kind = CLI_BOOL, AT(lines), .help = "each line of a file is a prompt"}

@@ -1,6 +1,7 @@
 /* values.c: see values.h. */
 #include "cli/values.h"
 #include "base/alloc.h"
+#include "formats/json.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* --------------------------------------------------------------- numbers */
 
@@ -115,7 +117,7 @@ static bool set_choice(const struct cli_option *o, int *value, const char *text,
 {
     int n = snprintf(why, CLI_WHY_SIZE, "must be one of");
     for (const struct cli_name *c = o->names; c->name; c++) {
-        if (strcmp(c->name, text) == 0) {
+        if (strcasecmp(c->name, text) == 0) {
             *value = c->value;
             return true;
         }
@@ -127,15 +129,37 @@ static bool set_choice(const struct cli_option *o, int *value, const char *text,
     return false;
 }
 
+static bool out_of_memory(char *why)
+{
+    snprintf(why, CLI_WHY_SIZE, "needs more memory than there is");
+    return false;
+}
+
 static bool add_text(struct cli_texts *texts, const char *text, char *why)
 {
-    const char **grown = phi_realloc(texts->data, texts->n + 1, sizeof *grown);
-    if (!grown) {
-        snprintf(why, CLI_WHY_SIZE, "needs more memory than there is");
-        return false;
-    }
+    const char **grown = text ? phi_realloc(texts->data, texts->n + 1, sizeof *grown) : NULL;
+    if (!grown)
+        return out_of_memory(why);
     texts->data = grown;
     texts->data[texts->n++] = text;
+    return true;
+}
+
+/* "a, b": blanks around the commas and empty pieces do not count. */
+static bool set_commas(struct cli_texts *texts, struct phi_arena *arena, const char *text,
+                       char *why)
+{
+    texts->n = 0;
+    while (*text) {
+        text += strspn(text, ", ");
+        size_t n = strcspn(text, ",");
+        struct phi_str piece = {text, n};
+        while (piece.n > 0 && piece.data[piece.n - 1] == ' ')
+            piece.n--;
+        if (piece.n > 0 && !add_text(texts, phi_arena_dup(arena, piece).data, why))
+            return false;
+        text += n;
+    }
     return true;
 }
 
@@ -168,12 +192,94 @@ static bool add_ids(struct phi_ids *ids, const char *text, char *why)
         snprintf(why, CLI_WHY_SIZE, "must be token ids (\"1 2 3\"), not '%.60s'", text + bad);
         return false;
     }
-    if (ids->failed)
-        snprintf(why, CLI_WHY_SIZE, "needs more memory than there is");
-    return !ids->failed;
+    return ids->failed ? out_of_memory(why) : true;
 }
 
-bool cli_value_set(const struct cli_option *o, void *value, const char *text, char *why)
+/* --------------------------------------------------------------- JSON */
+
+static bool parse_json(const char *text, json_t **out, char *why)
+{
+    struct phi_error err;
+    if (phi_json_parse(phi_str_from(text), "its value", out, &err) == PHI_OK)
+        return true;
+    snprintf(why, CLI_WHY_SIZE, "must be JSON; %.400s", err.text);
+    return false;
+}
+
+static bool set_json_list(struct cli_texts *texts, struct phi_arena *arena, const char *text,
+                          char *why)
+{
+    json_t *list;
+    bool good = true;
+    if (!parse_json(text, &list, why))
+        return false;
+    texts->n = 0;
+    for (size_t i = 0; i < json_array_size(list) && good; i++) {
+        const json_t *item = json_array_get(list, i);
+        good = json_is_string(item) && strlen(json_string_value(item)) == json_string_length(item);
+        if (good && !add_text(texts, phi_arena_dup(arena, phi_json_str(item)).data, why)) {
+            json_decref(list);
+            return false;
+        }
+    }
+    if (!json_is_array(list) || !good)
+        snprintf(why, CLI_WHY_SIZE, "must be a JSON list of strings ([\"a\", \"b\"]), not '%.60s'",
+                 text);
+    good = good && json_is_array(list);
+    json_decref(list);
+    return good;
+}
+
+static bool set_json(json_t **value, const char *text, char *why)
+{
+    json_t *object;
+    if (!parse_json(text, &object, why))
+        return false;
+    if (!json_is_object(object)) {
+        snprintf(why, CLI_WHY_SIZE, "must be a JSON object ({\"a\": 1}), not '%.60s'", text);
+        json_decref(object);
+        return false;
+    }
+    json_decref(*value);
+    *value = object;
+    return true;
+}
+
+/* The object that is member `key` of *object, made where there is none; NULL when out of memory. */
+static json_t *descend(json_t *object, const char *key, size_t n_key)
+{
+    json_t *child = json_object_getn(object, key, n_key);
+    if (json_is_object(child))
+        return child;
+    child = json_object();
+    return json_object_setn_new(object, key, n_key, child) == 0 ? child : NULL;
+}
+
+bool cli_value_set_member(json_t **value, const char *path, const char *text, char *why)
+{
+    json_t *leaf;
+    struct phi_error err;
+    enum phi_status status = phi_json_parse(phi_str_from(text), "", &leaf, &err);
+    if (status == PHI_ERR_MEMORY)
+        return out_of_memory(why);
+    if (status != PHI_OK)
+        leaf = json_string(text);
+    if (!*value)
+        *value = json_object();
+    json_t *object = *value;
+    for (size_t n = strcspn(path, "."); object && path[n]; n = strcspn(path, ".")) {
+        object = descend(object, path, n);
+        path += n + 1;
+    }
+    if (json_object_set_new(object, path, leaf) != 0)
+        return out_of_memory(why);
+    return true;
+}
+
+/* --------------------------------------------------------------- all of them */
+
+bool cli_value_set(const struct cli_option *o, void *value, struct phi_arena *texts,
+                   const char *text, char *why)
 {
     switch (o->kind) {
     case CLI_INT:
@@ -185,13 +291,51 @@ bool cli_value_set(const struct cli_option *o, void *value, const char *text, ch
         *(const char **)value = text;
         return true;
     case CLI_TEXTS:
+    case CLI_WORDS:
         return add_text(value, text, why);
+    case CLI_COMMAS:
+        return set_commas(value, texts, text, why);
+    case CLI_JSON_LIST:
+        return set_json_list(value, texts, text, why);
+    case CLI_JSON:
+        return set_json(value, text, why);
     case CLI_IDS:
         return add_ids(value, text, why);
     case CLI_CHOICE:
         return set_choice(o, value, text, why);
     case CLI_BOOL:
-        break;
+        *(bool *)value = strcmp(text, "true") == 0;
+        if (*(bool *)value || strcmp(text, "false") == 0)
+            return true;
+        snprintf(why, CLI_WHY_SIZE, "must be true or false, not '%.60s'", text);
     }
     return false;
+}
+
+void cli_value_restart(const struct cli_option *o, void *value)
+{
+    if (o->kind == CLI_TEXTS || o->kind == CLI_WORDS)
+        ((struct cli_texts *)value)->n = 0;
+    else if (o->kind == CLI_IDS)
+        ((struct phi_ids *)value)->n = 0;
+}
+
+void cli_value_deinit(const struct cli_option *o, void *value)
+{
+    switch (o->kind) {
+    case CLI_TEXTS:
+    case CLI_WORDS:
+    case CLI_COMMAS:
+    case CLI_JSON_LIST:
+        phi_free(((struct cli_texts *)value)->data);
+        break;
+    case CLI_JSON:
+        json_decref(*(json_t **)value);
+        break;
+    case CLI_IDS:
+        phi_ids_deinit(value);
+        break;
+    default:
+        break;
+    }
 }

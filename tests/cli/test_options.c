@@ -32,7 +32,7 @@ static const struct cli_name autos[] = {{"auto", 0}, {NULL, 0}};
 static const struct cli_option_group group = {
     "Things",
     (const struct cli_option[]){
-        {.name = "shine", .letter = 's', .kind = CLI_BOOL, AT(shine), .initial = "on"},
+        {.name = "shine", .brief = "s", .kind = CLI_BOOL, AT(shine), .initial = "on"},
         {.name = "quiet-mode", .kind = CLI_BOOL, AT(quiet)},
         {.name = "max-count",
          .kind = CLI_INT,
@@ -45,8 +45,8 @@ static const struct cli_option_group group = {
         {.name = "bytes", .kind = CLI_INT64, AT(bytes), .human_size = true},
         {.name = "share", .kind = CLI_REAL, AT(share), .max = 1, .above_min = true},
         {.name = "colour", .kind = CLI_CHOICE, AT(colour), .initial = "red", .names = colours},
-        {.name = "title", .letter = 't', .kind = CLI_TEXT, AT(title)},
-        {.name = "word", .letter = 'w', .kind = CLI_TEXTS, AT(words)},
+        {.name = "title", .brief = "t", .kind = CLI_TEXT, AT(title)},
+        {.name = "word", .brief = "w", .kind = CLI_TEXTS, AT(words)},
         {.name = "ids", .kind = CLI_IDS, AT(ids)},
         {0},
     },
@@ -86,7 +86,7 @@ static void test_defaults(void **state)
     assert_int_equal(flags.v.words.n, 0);
     assert_string_equal(args.positional[0], "MODEL");
     assert_false(cli_given(&args, "max-count"));
-    cli_options_deinit(&command, &flags);
+    cli_options_deinit(&args, &flags);
 }
 
 static void test_spellings(void **state)
@@ -110,7 +110,7 @@ static void test_spellings(void **state)
     assert_string_equal(args.positional[1], "-t");
     assert_int_equal(PARSE("--max-count", "-1", "--max-count", "auto"), -1);
     assert_int_equal(flags.v.count, 0); /* the last one counts */
-    cli_options_deinit(&command, &flags);
+    cli_options_deinit(&args, &flags);
 }
 
 static void test_lists_add_up(void **state)
@@ -126,7 +126,7 @@ static void test_lists_add_up(void **state)
     assert_int_equal(flags.v.ids.n, 3);
     assert_int_equal(flags.v.ids.data[0], 1);
     assert_int_equal(flags.v.ids.data[2], 3);
-    cli_options_deinit(&command, &flags);
+    cli_options_deinit(&args, &flags);
 }
 
 static void test_human_sizes(void **state)
@@ -165,7 +165,7 @@ static void test_human_sizes(void **state)
         assert_int_equal(status, cases[i].bytes == -1 ? CLI_USAGE : -1);
         if (status == -1)
             assert_int_equal(flags.v.bytes, cases[i].bytes);
-        cli_options_deinit(&command, &flags);
+        cli_options_deinit(&args, &flags);
     }
 }
 
@@ -196,7 +196,7 @@ static void test_refusals(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(parse(&flags, &args, cases[i]), CLI_USAGE);
-        cli_options_deinit(&command, &flags);
+        cli_options_deinit(&args, &flags);
     }
 }
 
