@@ -103,6 +103,7 @@ struct phi_model_info {
     int n_stop_ids;
     int32_t stop_ids[64];
     int32_t bos_id, eos_id; /* -1 = none */
+    bool truncates_left;    /* the tokenizer cuts long prompts at their beginning */
     bool has_chat_template;
     bool has_weights;
     int n_threads;
@@ -124,6 +125,11 @@ enum phi_status phi_detokenize(const struct phi_model *m, const int32_t *ids, si
  * *text as in phi_detokenize. */
 enum phi_status phi_token_spelling(const struct phi_model *m, int32_t id, char **text,
                                    size_t *n_text, struct phi_error *err);
+
+/* The bytes that a token stands for inside a text (of a character, perhaps only a part); empty for
+ * an id without one. *bytes as *text in phi_detokenize. */
+enum phi_status phi_token_bytes(const struct phi_model *m, int32_t id, char **bytes,
+                                size_t *n_bytes, struct phi_error *err);
 
 /* Renders a JSON array of chat messages through the checkpoint's template. `options_json` (n = 0:
  * none) is an object with any of add_generation_prompt (default true), continue_final_message,

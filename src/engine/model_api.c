@@ -223,6 +223,7 @@ void phi_model_get_info(const struct phi_model *m, struct phi_model_info *out)
         out->n_token_ids = phi_tokenizer_n_ids(m->tokenizer);
         if (phi_tokenizer_bos_id(m->tokenizer) >= 0)
             out->bos_id = phi_tokenizer_bos_id(m->tokenizer);
+        out->truncates_left = phi_tokenizer_truncates_left(m->tokenizer);
     }
     out->n_stop_ids = m->config.n_stop_ids;
     memcpy(out->stop_ids, m->config.stop_ids, sizeof out->stop_ids);
@@ -304,6 +305,17 @@ enum phi_status phi_token_spelling(const struct phi_model *m, int32_t id, char *
     struct phi_buf b = {0};
     phi_buf_append_str(&b, phi_tokenizer_spelling(m->tokenizer, id));
     return give_text(&b, PHI_OK, text, n_text, err);
+}
+
+enum phi_status phi_token_bytes(const struct phi_model *m, int32_t id, char **bytes,
+                                size_t *n_bytes, struct phi_error *err)
+{
+    struct phi_buf b = {0};
+    *bytes = NULL;
+    *n_bytes = 0;
+    PHI_TRY(need_tokenizer(m, err));
+    phi_tokenizer_token_bytes(m->tokenizer, id, &b);
+    return give_text(&b, PHI_OK, bytes, n_bytes, err);
 }
 
 /* ---------------------------------------------------------------- chat */

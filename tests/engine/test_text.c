@@ -382,6 +382,33 @@ static void test_token_spelling(void **state)
     close_all(&o);
 }
 
+/* The bytes of all tokens, one after the other, are the text. */
+static void test_token_bytes(void **state)
+{
+    (void)state;
+    const char *prompt = "def f(x):  # h\xc3\xa9\xe4\xb8\xad\xf0\x9f\x98\x80";
+    struct opened o = open_with_prompt("phi-tiny-code", prompt);
+    char joined[256];
+    size_t n_joined = 0;
+    for (size_t i = 0; i < o.n_ids; i++) {
+        char *bytes;
+        size_t n;
+        assert_int_equal(phi_token_bytes(o.m, o.ids[i], &bytes, &n, NULL), PHI_OK);
+        assert_true(n > 0 && n_joined + n <= sizeof joined);
+        memcpy(joined + n_joined, bytes, n);
+        n_joined += n;
+        phi_mem_free(bytes);
+    }
+    assert_int_equal(n_joined, strlen(prompt));
+    assert_memory_equal(joined, prompt, n_joined);
+    char *bytes;
+    size_t n = 1;
+    assert_int_equal(phi_token_bytes(o.m, 1 << 20, &bytes, &n, NULL), PHI_OK);
+    assert_int_equal(n, 0);
+    phi_mem_free(bytes);
+    close_all(&o);
+}
+
 /* A template given as text, a tokenizer from another folder, and a folder without weights. */
 static void test_model_options(void **state)
 {
@@ -476,6 +503,7 @@ int main(void)
         cmocka_unit_test(test_chat_errors),
         cmocka_unit_test(test_template_of_a_request),
         cmocka_unit_test(test_token_spelling),
+        cmocka_unit_test(test_token_bytes),
         cmocka_unit_test(test_model_options),
         cmocka_unit_test(test_failing_allocations),
     };
