@@ -34,8 +34,8 @@ static void read_role(struct phi_generation *g)
     const json_t *last = json_array_get(f->messages, json_array_size(f->messages) - 1);
     const json_t *content = phi_json_field(last, "content");
     struct phi_str last_role = phi_json_str(phi_json_field(last, "role"));
-    g->role = f->add_generation_prompt ? phi_str_from(g->server->options->response_role)
-                                       : last_role;
+    g->role =
+        f->add_generation_prompt ? phi_str_from(g->server->options->response_role) : last_role;
     if (f->echo && json_is_string(content) && phi_str_eq(last_role, g->role))
         g->echo = phi_json_str(content);
 }
@@ -47,9 +47,8 @@ static enum phi_status read_prompt(struct phi_generation *g, struct phi_refusal 
     struct phi_prompt *p = &g->prompts[0];
     PHI_TRY(phi_conversation_render(g->server, f, &p->text, &p->n_text, r));
     read_role(g);
-    enum phi_status status =
-        phi_tokenize(g->server->model, (struct phi_text){p->text, p->n_text},
-                     f->add_special_tokens, &p->ids, &p->n_ids, &r->error);
+    enum phi_status status = phi_tokenize(g->server->model, (struct phi_text){p->text, p->n_text},
+                                          f->add_special_tokens, &p->ids, &p->n_ids, &r->error);
     return status == PHI_OK ? PHI_OK : phi_refuse_status(r, NULL);
 }
 
@@ -66,8 +65,7 @@ static void write_logprobs(struct phi_generation *g, struct phi_choice *c, struc
         phi_out_null(o, "logprobs");
 }
 
-static void write_token_ids(struct phi_generation *g, const struct phi_choice *c,
-                            struct phi_out *o)
+static void write_token_ids(struct phi_generation *g, const struct phi_choice *c, struct phi_out *o)
 {
     if (g->fields.return_token_ids)
         phi_out_ids(o, "token_ids", c->tokens.data, c->tokens.n);
@@ -180,8 +178,7 @@ static void write_plain_chunk(struct phi_generation *g, size_t i, struct phi_buf
     if (with_role && g->fields.return_token_ids)
         phi_out_ids(&o, "prompt_token_ids", g->prompts[0].ids, g->prompts[0].n_ids);
     if (with_role && g->fields.return_prompt_text && g->prompts[0].text)
-        phi_out_text(&o, "prompt_text",
-                     (struct phi_str){g->prompts[0].text, g->prompts[0].n_text});
+        phi_out_text(&o, "prompt_text", (struct phi_str){g->prompts[0].text, g->prompts[0].n_text});
     chunk_end(g, &o);
 }
 

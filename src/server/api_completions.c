@@ -84,7 +84,8 @@ static enum phi_status read_prompts(struct phi_generation *g, struct phi_refusal
     return PHI_OK;
 }
 
-/* Echo shows a text as it was given, and token ids, or what truncation left of a text, as theirs. */
+/* Echo shows a text as it was given, and token ids, or what truncation left of a text, as theirs.
+ */
 static enum phi_status read_echo(struct phi_generation *g, struct phi_refusal *r)
 {
     for (size_t i = 0; i < g->n_prompts && g->fields.echo; i++) {

@@ -58,8 +58,8 @@ static void write_card(struct phi_out *o, const struct phi_server *s, const char
         const char *name;
         bool allowed;
     } permissions[] = {
-        {"allow_create_engine", false}, {"allow_sampling", true}, {"allow_logprobs", true},
-        {"allow_search_indices", false}, {"allow_view", true}, {"allow_fine_tuning", false},
+        {"allow_create_engine", false},  {"allow_sampling", true}, {"allow_logprobs", true},
+        {"allow_search_indices", false}, {"allow_view", true},     {"allow_fine_tuning", false},
     };
     for (size_t i = 0; i < sizeof permissions / sizeof *permissions; i++)
         phi_out_bool(o, permissions[i].name, permissions[i].allowed);

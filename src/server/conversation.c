@@ -128,8 +128,7 @@ static enum phi_status check_tool_choice(const struct phi_fields *f, struct phi_
     if (is_none || (!choice && !f->tools))
         return PHI_OK;
     if (choice && !is_named &&
-        !(json_is_string(choice) &&
-          (phi_str_eq_c(word, "auto") || phi_str_eq_c(word, "required"))))
+        !(json_is_string(choice) && (phi_str_eq_c(word, "auto") || phi_str_eq_c(word, "required"))))
         return phi_refuse(r, PHI_REFUSED_SHAPE, NULL,
                           "tool_choice: expected 'none', 'auto', 'required' or an object that "
                           "names a function");
@@ -146,7 +145,9 @@ static enum phi_status check_tool_choice(const struct phi_fields *f, struct phi_
     return phi_refuse(r, PHI_REFUSED_VALUE, NULL,
                       "%s tool choice is not supported by this server yet; with tool_choice "
                       "\"none\" the tools are shown to the model.",
-                      is_named ? "a named" : word.data[0] == 'a' ? "\"auto\"" : "\"required\"");
+                      is_named              ? "a named"
+                      : word.data[0] == 'a' ? "\"auto\""
+                                            : "\"required\"");
 }
 
 enum phi_status phi_conversation_check(const struct phi_fields *f, struct phi_refusal *r)
@@ -169,17 +170,17 @@ static enum phi_status write_kwargs(const struct phi_server *s, const struct phi
 {
     json_t *merged = NULL;
     struct phi_text defaults = s->options->chat_template_kwargs;
-    if (defaults.n > 0 && phi_json_parse((struct phi_str){defaults.data, defaults.n},
-                                         "--default-chat-template-kwargs", &merged,
-                                         &r->error) != PHI_OK)
+    if (defaults.n > 0 &&
+        phi_json_parse((struct phi_str){defaults.data, defaults.n},
+                       "--default-chat-template-kwargs", &merged, &r->error) != PHI_OK)
         return phi_refuse_status(r, NULL);
     if (!merged)
         merged = json_object();
     bool ok = merged != NULL;
     if (ok && f->reasoning_effort.data)
-        ok = json_object_set_new(merged, "reasoning_effort",
-                                 json_stringn(f->reasoning_effort.data, f->reasoning_effort.n)) ==
-             0;
+        ok =
+            json_object_set_new(merged, "reasoning_effort",
+                                json_stringn(f->reasoning_effort.data, f->reasoning_effort.n)) == 0;
     if (ok && f->chat_template_kwargs)
         ok = json_object_update(merged, (json_t *)f->chat_template_kwargs) == 0;
     if (ok)
@@ -209,9 +210,9 @@ static enum phi_status write_options(const struct phi_server *s, const struct ph
 static enum phi_status check_trust(const struct phi_server *s, const struct phi_fields *f,
                                    struct phi_refusal *r)
 {
-    bool has_template = f->chat_template.data || (f->chat_template_kwargs &&
-                                                  phi_json_field(f->chat_template_kwargs,
-                                                                 "chat_template"));
+    bool has_template =
+        f->chat_template.data ||
+        (f->chat_template_kwargs && phi_json_field(f->chat_template_kwargs, "chat_template"));
     if (!has_template || s->options->trust_request_chat_template)
         return PHI_OK;
     return phi_refuse(r, PHI_REFUSED_VALUE, NULL,
@@ -233,9 +234,9 @@ enum phi_status phi_conversation_render(const struct phi_server *s, const struct
     if (status == PHI_OK)
         status = write_options(s, f, &options, r);
     if (status == PHI_OK) {
-        status = phi_render_chat(s->model, (struct phi_text){messages.data, messages.n},
-                                 (struct phi_text){options.data, options.n}, text, n_text,
-                                 &r->error);
+        status =
+            phi_render_chat(s->model, (struct phi_text){messages.data, messages.n},
+                            (struct phi_text){options.data, options.n}, text, n_text, &r->error);
         if (status != PHI_OK)
             phi_refuse_status(r, NULL);
     }

@@ -6,7 +6,8 @@
 #include "server/fields.h"
 #include "server/state.h"
 
-/* Shapes of messages, tools and tool_choice; errors name the place: "messages[1].content[0].text". */
+/* Shapes of messages, tools and tool_choice; errors name the place: "messages[1].content[0].text".
+ */
 enum phi_status phi_conversation_check(const struct phi_fields *f, struct phi_refusal *r);
 
 /* The prompt; *text is the caller's (phi_mem_free). */

@@ -311,12 +311,13 @@ static void write_type(struct phi_out *o, const char *key, const char *type)
 static void write_alternatives(struct phi_out *o, const struct phi_field *row)
 {
     static const char *const simple[] = {
-        [PHI_FIELD_BOOL] = "boolean",  [PHI_FIELD_INT] = "integer",   [PHI_FIELD_REAL] = "number",
-        [PHI_FIELD_TEXT] = "string",   [PHI_FIELD_OBJECT] = "object", [PHI_FIELD_BIAS] = "object",
+        [PHI_FIELD_BOOL] = "boolean", [PHI_FIELD_INT] = "integer",   [PHI_FIELD_REAL] = "number",
+        [PHI_FIELD_TEXT] = "string",  [PHI_FIELD_OBJECT] = "object", [PHI_FIELD_BIAS] = "object",
     };
     static const char *const items[] = {
-        [PHI_FIELD_TEXTS] = "string",   [PHI_FIELD_STOP] = "string",    [PHI_FIELD_IDS] = "integer",
-        [PHI_FIELD_TOKENS] = "integer", [PHI_FIELD_PROMPT] = "string",  [PHI_FIELD_OBJECTS] = "object",
+        [PHI_FIELD_TEXTS] = "string",  [PHI_FIELD_STOP] = "string",
+        [PHI_FIELD_IDS] = "integer",   [PHI_FIELD_TOKENS] = "integer",
+        [PHI_FIELD_PROMPT] = "string", [PHI_FIELD_OBJECTS] = "object",
     };
     enum phi_field_kind kind = row->kind;
     if (kind == PHI_FIELD_STOP || kind == PHI_FIELD_PROMPT)

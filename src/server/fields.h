@@ -22,17 +22,17 @@ struct phi_opt_real {
 
 /* What a field may hold, and the member that it is read into. */
 enum phi_field_kind {
-    PHI_FIELD_BOOL,    /* bool */
-    PHI_FIELD_INT,     /* struct phi_opt_int; a whole number such as 5.0 is one, too */
-    PHI_FIELD_REAL,    /* struct phi_opt_real */
-    PHI_FIELD_TEXT,    /* struct phi_str; data NULL = absent */
+    PHI_FIELD_BOOL, /* bool */
+    PHI_FIELD_INT,  /* struct phi_opt_int; a whole number such as 5.0 is one, too */
+    PHI_FIELD_REAL, /* struct phi_opt_real */
+    PHI_FIELD_TEXT, /* struct phi_str; data NULL = absent */
     /* const json_t *, NULL = absent: */
-    PHI_FIELD_TEXTS,   /* array of strings */
-    PHI_FIELD_STOP,    /* string or array of strings */
-    PHI_FIELD_IDS,     /* array of integers */
-    PHI_FIELD_TOKENS,  /* array of integers >= 0 */
-    PHI_FIELD_BIAS,    /* object of numbers */
-    PHI_FIELD_PROMPT,  /* string, array of strings, array of ids, array of arrays of ids */
+    PHI_FIELD_TEXTS,  /* array of strings */
+    PHI_FIELD_STOP,   /* string or array of strings */
+    PHI_FIELD_IDS,    /* array of integers */
+    PHI_FIELD_TOKENS, /* array of integers >= 0 */
+    PHI_FIELD_BIAS,   /* object of numbers */
+    PHI_FIELD_PROMPT, /* string, array of strings, array of ids, array of arrays of ids */
     PHI_FIELD_OBJECT,
     PHI_FIELD_OBJECTS, /* array of objects */
     PHI_FIELD_VALUE    /* anything */
@@ -40,12 +40,12 @@ enum phi_field_kind {
 
 enum phi_field_flags {
     PHI_FIELD_REQUIRED = 1,
-    PHI_FIELD_TRUE = 2,     /* a bool that is true when absent */
-    PHI_FIELD_NAMED = 4,    /* an error about its range has it as "param" */
-    PHI_FIELD_EARLY = 8,    /* its range is part of its shape: checked by phi_fields_read */
-    PHI_FIELD_ABOVE = 16,   /* lo itself is outside the range */
-    PHI_FIELD_LATER = 32,   /* not there yet: any value but false and [] is refused, saying so */
-    PHI_FIELD_IGNORED = 64  /* accepted for compatibility, without effect here */
+    PHI_FIELD_TRUE = 2,    /* a bool that is true when absent */
+    PHI_FIELD_NAMED = 4,   /* an error about its range has it as "param" */
+    PHI_FIELD_EARLY = 8,   /* its range is part of its shape: checked by phi_fields_read */
+    PHI_FIELD_ABOVE = 16,  /* lo itself is outside the range */
+    PHI_FIELD_LATER = 32,  /* not there yet: any value but false and [] is refused, saying so */
+    PHI_FIELD_IGNORED = 64 /* accepted for compatibility, without effect here */
 };
 
 struct phi_field {
@@ -55,7 +55,7 @@ struct phi_field {
     unsigned flags;
     /* Range of INT and REAL, or least length of TEXT; checked where `must` is not NULL. */
     double lo, hi;
-    const char *must; /* "be in (0, 1]": for errors and the documentation */
+    const char *must;    /* "be in (0, 1]": for errors and the documentation */
     const char *initial; /* what absence means, for the documentation */
     const char *help;
 };
@@ -64,7 +64,7 @@ struct phi_field {
 
 /* A body's fields: rows of several lists. */
 struct phi_field_set {
-    const char *path; /* in front of the names in errors: "stream_options." */
+    const char *path;                     /* in front of the names in errors: "stream_options." */
     const struct phi_field *const *lists; /* each ended by a row without a name; then NULL */
 };
 

@@ -65,8 +65,7 @@ static void generation_free(struct phi_job *job)
     atomic_fetch_sub(&server->n_jobs, 1);
 }
 
-static struct phi_generation *create(struct phi_exchange *x,
-                                     const struct phi_generation_form *form)
+static struct phi_generation *create(struct phi_exchange *x, const struct phi_generation_form *form)
 {
     struct phi_generation *g = phi_calloc(1, sizeof *g);
     if (!g)
@@ -80,8 +79,8 @@ static struct phi_generation *create(struct phi_exchange *x,
 }
 
 void phi_generation_handle(struct phi_exchange *x, const struct phi_generation_form *form,
-                           enum phi_status (*run)(struct phi_generation *g,
-                                                  struct phi_exchange *x, struct phi_refusal *r))
+                           enum phi_status (*run)(struct phi_generation *g, struct phi_exchange *x,
+                                                  struct phi_refusal *r))
 {
     struct phi_refusal refusal;
     struct phi_generation *g = create(x, form);
@@ -140,8 +139,8 @@ static enum phi_status truncate_prompts(struct phi_generation *g, int64_t max_mo
                           "%lld, got %lld. (parameter=truncate_prompt_tokens, value=%lld)",
                           (long long)room, (long long)limit, (long long)limit);
     phi_model_get_info(g->server->model, &info);
-    bool keeps_end = f->truncation_side.data ? phi_str_eq_c(f->truncation_side, "left")
-                                             : info.truncates_left;
+    bool keeps_end =
+        f->truncation_side.data ? phi_str_eq_c(f->truncation_side, "left") : info.truncates_left;
     for (size_t i = 0; i < g->n_prompts; i++) {
         struct phi_prompt *p = &g->prompts[i];
         size_t n = (size_t)limit;

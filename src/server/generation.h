@@ -1,14 +1,14 @@
-/* generation.h: the job behind /v1/completions and /v1/chat/completions: the engine's requests of one
- * HTTP request, and what they have said so far.
+/* generation.h: the job behind /v1/completions and /v1/chat/completions: the engine's requests of
+ * one HTTP request, and what they have said so far.
  *
  *   prompts  0            1            ...       one engine request each
  *   choices  0 .. n-1     n .. 2n-1    ...       what the client sees: index = prompt * n + k
  *
- * An endpoint (api_completions.c, api_chat.c) reads its fields, fills in the prompts and says how an
- * answer is written; generation.c does the rest: it submits, collects, streams and cancels.
+ * An endpoint (api_completions.c, api_chat.c) reads its fields, fills in the prompts and says how
+ * an answer is written; generation.c does the rest: it submits, collects, streams and cancels.
  *
- * Threads: all of it belongs to the exchange's HTTP thread, but for cancel. The engine's thread knows
- * only the exchange, which it wakes. */
+ * Threads: all of it belongs to the exchange's HTTP thread, but for cancel. The engine's thread
+ * knows only the exchange, which it wakes. */
 #ifndef PHI_SERVER_GENERATION_H
 #define PHI_SERVER_GENERATION_H
 
@@ -24,7 +24,7 @@ struct phi_prompt {
     size_t n_ids;
     char *text; /* owned; what echo and return_prompt_text show; NULL where nobody asked */
     size_t n_text;
-    bool is_cut; /* the text has more than the ids, which were truncated */
+    bool is_cut;                 /* the text has more than the ids, which were truncated */
     struct phi_request *request; /* NULL before it is submitted */
     bool ended;                  /* its last event has come */
     size_t n_cached;             /* of its tokens, once it has ended */
@@ -73,7 +73,7 @@ struct phi_generation {
     const char *max_tokens_field; /* its name in the request */
     bool only_prompt;             /* max_tokens 0 with echo: the one token made is not shown */
     bool include_usage, continuous_usage;
-    bool tokens_as_ids; /* in logprobs */
+    bool tokens_as_ids;  /* in logprobs */
     struct phi_str role; /* chat: of the answer */
     struct phi_str echo; /* chat: what the answer begins with */
     struct phi_prompt *prompts;
@@ -85,8 +85,8 @@ struct phi_generation {
 
 /* An endpoint's handler: `run` takes the job from the body to phi_generation_start, or refuses. */
 void phi_generation_handle(struct phi_exchange *x, const struct phi_generation_form *form,
-                           enum phi_status (*run)(struct phi_generation *g,
-                                                  struct phi_exchange *x, struct phi_refusal *r));
+                           enum phi_status (*run)(struct phi_generation *g, struct phi_exchange *x,
+                                                  struct phi_refusal *r));
 
 /* What both endpoints do with a body, in vLLM's order (sampling_fields.c): reads it by `set`;
  * refuses fields that contradict each other; then an unknown model; then values out of range. Fills

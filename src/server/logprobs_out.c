@@ -65,7 +65,7 @@ struct key_set {
     struct {
         size_t begin, n;
         bool used;
-    } *slots;
+    } * slots;
     size_t n_slots; /* a power of two, at least twice the keys of a row */
 };
 
@@ -107,7 +107,6 @@ static bool key_set_add(struct key_set *k, struct phi_str text)
 }
 
 /* ---------------------------------------------------------------- completions */
-
 
 /* {"text": logprob, ...} of one row; s->text is the token's own. */
 static void write_top(struct phi_out *o, const struct phi_logprob *row, size_t n, struct shown *s,

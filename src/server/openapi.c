@@ -1,4 +1,5 @@
-/* openapi.c: GET /openapi.json: the API described by its own tables (routes.c, request_fields.c). */
+/* openapi.c: GET /openapi.json: the API described by its own tables (routes.c, request_fields.c).
+ */
 #include "server/fields.h"
 #include "server/handlers.h"
 #include "server/routes.h"

@@ -1,6 +1,6 @@
 /* refusal.h: why a request gets no answer, on its way to the client: one place that knows vLLM's
- * error body, {"error":{"message","type","param","code"}}, its HTTP statuses and its two spellings of
- * "bad request". */
+ * error body, {"error":{"message","type","param","code"}}, its HTTP statuses and its two spellings
+ * of "bad request". */
 #ifndef PHI_SERVER_REFUSAL_H
 #define PHI_SERVER_REFUSAL_H
 
@@ -8,8 +8,8 @@
 #include "server/json_out.h"
 
 enum phi_refusal_kind {
-    PHI_REFUSED_SHAPE,    /* 400 "Bad Request": not JSON, a field missing or of a wrong type */
-    PHI_REFUSED_VALUE,    /* 400 "BadRequestError": well-formed, but not something that can be done */
+    PHI_REFUSED_SHAPE, /* 400 "Bad Request": not JSON, a field missing or of a wrong type */
+    PHI_REFUSED_VALUE, /* 400 "BadRequestError": well-formed, but not something that can be done */
     PHI_REFUSED_UNKNOWN,  /* 404 "NotFoundError" */
     PHI_REFUSED_INTERNAL, /* 500 "InternalServerError" */
     PHI_REFUSED_LATER     /* 503 "ServiceUnavailableError": may succeed later */

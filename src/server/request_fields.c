@@ -7,9 +7,11 @@
 /* clang-format off */
 #define AT(member) .offset = offsetof(struct phi_fields, member)
 #define NOWHERE .offset = PHI_NO_MEMBER
-#define BOOL(field, text) {.name = #field, .kind = PHI_FIELD_BOOL, AT(field), .initial = "false", .help = text}
-#define BOOL_TRUE(field, text) \
-    {.name = #field, .kind = PHI_FIELD_BOOL, AT(field), .flags = PHI_FIELD_TRUE, .initial = "true", .help = text}
+#define BOOL(field, text)                                                                          \
+    {.name = #field, .kind = PHI_FIELD_BOOL, AT(field), .initial = "false", .help = text}
+#define BOOL_TRUE(field, text)                                                                     \
+    {.name = #field, .kind = PHI_FIELD_BOOL, AT(field), .flags = PHI_FIELD_TRUE,                   \
+     .initial = "true", .help = text}
 #define LATER(field, kind_, flags_, text) \
     {.name = field, .kind = kind_, NOWHERE, .flags = PHI_FIELD_LATER | (flags_), .help = text}
 #define IGNORED(field, kind_, text) \
@@ -42,8 +44,10 @@ static const struct phi_field generation_rows[] = {
     {.name = "presence_penalty", .kind = PHI_FIELD_REAL, AT(presence_penalty), .lo = -2, .hi = 2,
      .must = "be in [-2, 2]", .initial = "0", .help = "once for each token that the answer holds"},
     {.name = "frequency_penalty", .kind = PHI_FIELD_REAL, AT(frequency_penalty), .lo = -2, .hi = 2,
-     .must = "be in [-2, 2]", .initial = "0", .help = "for each time that the answer holds a token"},
-    {.name = "n", .kind = PHI_FIELD_INT, AT(n), .lo = 1, .hi = 16384, .must = "be at least 1 and at most 16384",
+     .must = "be in [-2, 2]",
+     .initial = "0", .help = "for each time that the answer holds a token"},
+    {.name = "n", .kind = PHI_FIELD_INT, AT(n), .lo = 1, .hi = 16384,
+     .must = "be at least 1 and at most 16384",
      .initial = "1", .help = "answers to each prompt; more than 1 needs a temperature"},
     {.name = "seed", .kind = PHI_FIELD_INT, AT(seed),
      .help = "the same seed gives the same answer; null and -1 mean none"},
@@ -54,12 +58,14 @@ static const struct phi_field generation_rows[] = {
     BOOL(include_stop_str_in_output, "keep what ended the answer in its text"),
     BOOL(ignore_eos, "go on past the model's end tokens"),
     {.name = "min_tokens", .kind = PHI_FIELD_INT, AT(min_tokens), .lo = 0, .hi = INT32_MAX,
-     .must = "be greater than or equal to 0", .initial = "0", .help = "no end before this many tokens"},
+     .must = "be greater than or equal to 0",
+     .initial = "0", .help = "no end before this many tokens"},
     {.name = "logit_bias", .kind = PHI_FIELD_BIAS, AT(logit_bias),
      .help = "token id to number, clamped to [-100, 100], added to the token's score"},
     {.name = "allowed_token_ids", .kind = PHI_FIELD_IDS, AT(allowed_token_ids),
      .help = "sample from these tokens only"},
-    {.name = "bad_words", .kind = PHI_FIELD_TEXTS, AT(bad_words), .help = "strings that must not come up"},
+    {.name = "bad_words", .kind = PHI_FIELD_TEXTS, AT(bad_words),
+     .help = "strings that must not come up"},
     BOOL_TRUE(skip_special_tokens, "leave control tokens out of the text"),
     IGNORED("spaces_between_special_tokens", PHI_FIELD_BOOL,
             "of slow tokenizers, which this server does not have"),
@@ -77,7 +83,8 @@ static const struct phi_field generation_rows[] = {
      .help = "{\"type\": \"text\"}; other types are not supported yet"},
     BOOL(stream, "send the answer piece by piece, as server-sent events"),
     {.name = "stream_options", .kind = PHI_FIELD_OBJECT, AT(stream_options),
-     .help = "include_usage: a last chunk with the counts; continuous_usage_stats: counts in each chunk"},
+     .help = "include_usage: a last chunk with the counts; continuous_usage_stats: counts in each "
+             "chunk"},
     {.name = "priority", .kind = PHI_FIELD_INT, AT(priority), .initial = "0",
      .help = "lower goes first, where the server schedules by priority"},
     {.name = "request_id", .kind = PHI_FIELD_TEXT, AT(request_id), .initial = "random",
@@ -91,14 +98,22 @@ static const struct phi_field generation_rows[] = {
     LATER("use_beam_search", PHI_FIELD_BOOL, 0, "beam search"),
     IGNORED("length_penalty", PHI_FIELD_REAL, "of beam search"),
     LATER("structured_outputs", PHI_FIELD_OBJECT, PHI_FIELD_NAMED, "constrains the answer's text"),
-    LATER("guided_json", PHI_FIELD_VALUE, PHI_FIELD_NAMED, "the former name of structured_outputs.json"),
-    LATER("guided_regex", PHI_FIELD_VALUE, PHI_FIELD_NAMED, "the former name of structured_outputs.regex"),
-    LATER("guided_choice", PHI_FIELD_VALUE, PHI_FIELD_NAMED, "the former name of structured_outputs.choice"),
-    LATER("guided_grammar", PHI_FIELD_VALUE, PHI_FIELD_NAMED, "the former name of structured_outputs.grammar"),
-    LATER("logprob_token_ids", PHI_FIELD_IDS, PHI_FIELD_NAMED, "log probabilities of chosen tokens"),
-    LATER("repetition_detection", PHI_FIELD_OBJECT, PHI_FIELD_NAMED, "ends answers that repeat themselves"),
-    LATER("thinking_token_budget", PHI_FIELD_INT, PHI_FIELD_NAMED, "bounds the tokens of reasoning"),
-    LATER("kv_transfer_params", PHI_FIELD_OBJECT, PHI_FIELD_NAMED, "prefill and decode on separate servers"),
+    LATER("guided_json", PHI_FIELD_VALUE, PHI_FIELD_NAMED,
+          "the former name of structured_outputs.json"),
+    LATER("guided_regex", PHI_FIELD_VALUE, PHI_FIELD_NAMED,
+          "the former name of structured_outputs.regex"),
+    LATER("guided_choice", PHI_FIELD_VALUE, PHI_FIELD_NAMED,
+          "the former name of structured_outputs.choice"),
+    LATER("guided_grammar", PHI_FIELD_VALUE, PHI_FIELD_NAMED,
+          "the former name of structured_outputs.grammar"),
+    LATER("logprob_token_ids", PHI_FIELD_IDS, PHI_FIELD_NAMED,
+          "log probabilities of chosen tokens"),
+    LATER("repetition_detection", PHI_FIELD_OBJECT, PHI_FIELD_NAMED,
+          "ends answers that repeat themselves"),
+    LATER("thinking_token_budget", PHI_FIELD_INT, PHI_FIELD_NAMED,
+          "bounds the tokens of reasoning"),
+    LATER("kv_transfer_params", PHI_FIELD_OBJECT, PHI_FIELD_NAMED,
+          "prefill and decode on separate servers"),
     LATER("vllm_xargs", PHI_FIELD_OBJECT, PHI_FIELD_NAMED, "arguments of extensions"),
     {0},
 };
@@ -114,7 +129,8 @@ static const struct phi_field completion_rows[] = {
      .must = "be a positive value",
      .help = "log probabilities of the answer's tokens, with this many alternatives"},
     BOOL(echo, "begin the answer with the prompt"),
-    BOOL_TRUE(add_special_tokens, "add what the tokenizer puts around a text, such as a begin token"),
+    BOOL_TRUE(add_special_tokens,
+              "add what the tokenizer puts around a text, such as a begin token"),
     LATER("suffix", PHI_FIELD_TEXT, 0, "text after the answer"),
     LATER("prompt_embeds", PHI_FIELD_VALUE, 0, "prompts as embeddings"),
     {0},
@@ -126,9 +142,10 @@ static const struct phi_field conversation_rows[] = {
     BOOL_TRUE(add_generation_prompt, "end the prompt where the assistant's turn begins"),
     BOOL(continue_final_message,
          "leave the last message open, to be continued; needs add_generation_prompt false"),
-    BOOL(add_special_tokens, "add what the tokenizer puts around a text; the template usually has it"),
+    BOOL(add_special_tokens,
+         "add what the tokenizer puts around a text; the template usually has it"),
     {.name = "chat_template", .kind = PHI_FIELD_TEXT, AT(chat_template),
-     .help = "a template for this request; the server must trust it (--trust-request-chat-template)"},
+     .help = "a template for this request, if the server has --trust-request-chat-template"},
     {.name = "chat_template_kwargs", .kind = PHI_FIELD_OBJECT, AT(chat_template_kwargs),
      .help = "further variables of the template"},
     {.name = "tools", .kind = PHI_FIELD_OBJECTS, AT(tools),
@@ -168,7 +185,8 @@ static const struct phi_field chat_rows[] = {
 static const struct phi_field tokenize_text_rows[] = {
     {.name = "prompt", .kind = PHI_FIELD_TEXT, AT(prompt_text), .flags = PHI_FIELD_REQUIRED,
      .help = "the text"},
-    BOOL_TRUE(add_special_tokens, "add what the tokenizer puts around a text, such as a begin token"),
+    BOOL_TRUE(add_special_tokens,
+              "add what the tokenizer puts around a text, such as a begin token"),
     {0},
 };
 

@@ -1,5 +1,5 @@
-/* sampling_fields.c: from a request's fields to the engine's sampling parameters, and the checks that
- * concern more than one field (declared in generation.h). */
+/* sampling_fields.c: from a request's fields to the engine's sampling parameters, and the checks
+ * that concern more than one field (declared in generation.h). */
 #include "server/generation.h"
 #include "server/models.h"
 #include "formats/json.h"
@@ -60,8 +60,7 @@ static void *allocate(struct phi_generation *g, size_t n, size_t size)
 }
 
 static enum phi_status read_texts(struct phi_generation *g, const json_t *list,
-                                  const struct phi_text **out, size_t *n_out,
-                                  struct phi_refusal *r)
+                                  const struct phi_text **out, size_t *n_out, struct phi_refusal *r)
 {
     if (!list)
         return PHI_OK;
@@ -141,8 +140,8 @@ static void set_int(int *to, struct phi_opt_int from)
 
 /* Alternatives of a token: -1 asks for the whole vocabulary; more than the server's limit is too
  * many. */
-static enum phi_status set_logprobs(const struct phi_generation *g, const char *name,
-                                    int64_t asked, int *out, struct phi_refusal *r)
+static enum phi_status set_logprobs(const struct phi_generation *g, const char *name, int64_t asked,
+                                    int *out, struct phi_refusal *r)
 {
     struct phi_model_info info;
     phi_model_get_info(g->server->model, &info);
@@ -172,8 +171,7 @@ static enum phi_status read_logprobs(struct phi_generation *g, struct phi_refusa
     if (answer.given)
         PHI_TRY(set_logprobs(g, "logprobs", answer.value, &g->sampling.logprobs, r));
     if (prompt.given)
-        PHI_TRY(
-            set_logprobs(g, "prompt_logprobs", prompt.value, &g->sampling.prompt_logprobs, r));
+        PHI_TRY(set_logprobs(g, "prompt_logprobs", prompt.value, &g->sampling.prompt_logprobs, r));
     return PHI_OK;
 }
 
