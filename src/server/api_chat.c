@@ -6,13 +6,13 @@
 
 /* ---------------------------------------------------------------- the prompt */
 
-static enum phi_status check(struct phi_generation *g, struct phi_refusal *r)
+static enum phi_status check(struct phi_genjob *g, struct phi_refusal *r)
 {
     return phi_conversation_check(&g->fields, r);
 }
 
 /* null: what generation_config.json says, else what the context leaves. */
-static void read_max_tokens(struct phi_generation *g)
+static void read_max_tokens(struct phi_genjob *g)
 {
     const struct phi_fields *f = &g->fields;
     struct phi_opt_int asked = f->max_tokens;
@@ -28,7 +28,7 @@ static void read_max_tokens(struct phi_generation *g)
 }
 
 /* An answer that goes on with the last message has that one's role; echo then repeats its text. */
-static void read_role(struct phi_generation *g)
+static void read_role(struct phi_genjob *g)
 {
     const struct phi_fields *f = &g->fields;
     const json_t *last = json_array_get(f->messages, json_array_size(f->messages) - 1);
@@ -40,10 +40,10 @@ static void read_role(struct phi_generation *g)
         g->echo = phi_json_str(content);
 }
 
-static enum phi_status read_prompt(struct phi_generation *g, struct phi_refusal *r)
+static enum phi_status read_prompt(struct phi_genjob *g, struct phi_refusal *r)
 {
     const struct phi_fields *f = &g->fields;
-    PHI_TRY(phi_generation_set_prompts(g, 1, r));
+    PHI_TRY(phi_genjob_set_prompts(g, 1, r));
     struct phi_prompt *p = &g->prompts[0];
     PHI_TRY(phi_conversation_render(g->server, f, &p->text, &p->n_text, r));
     read_role(g);
@@ -54,7 +54,7 @@ static enum phi_status read_prompt(struct phi_generation *g, struct phi_refusal 
 
 /* ---------------------------------------------------------------- answers */
 
-static void write_logprobs(struct phi_generation *g, struct phi_choice *c, struct phi_out *o)
+static void write_logprobs(struct phi_genjob *g, struct phi_choice *c, struct phi_out *o)
 {
     int64_t n_top = g->fields.top_logprobs.given ? g->fields.top_logprobs.value : 0;
     struct phi_scored scored = phi_choice_scored(c);
@@ -65,7 +65,7 @@ static void write_logprobs(struct phi_generation *g, struct phi_choice *c, struc
         phi_out_null(o, "logprobs");
 }
 
-static void write_token_ids(struct phi_generation *g, const struct phi_choice *c, struct phi_out *o)
+static void write_token_ids(struct phi_genjob *g, const struct phi_choice *c, struct phi_out *o)
 {
     if (g->fields.return_token_ids)
         phi_out_ids(o, "token_ids", c->tokens.data, c->tokens.n);
@@ -73,7 +73,7 @@ static void write_token_ids(struct phi_generation *g, const struct phi_choice *c
         phi_out_null(o, "token_ids");
 }
 
-static void write_message(struct phi_generation *g, const struct phi_choice *c, struct phi_out *o)
+static void write_message(struct phi_genjob *g, const struct phi_choice *c, struct phi_out *o)
 {
     struct phi_buf content = {0};
     phi_buf_append_str(&content, g->echo);
@@ -94,7 +94,7 @@ static void write_message(struct phi_generation *g, const struct phi_choice *c, 
 }
 
 /* Of the prompt, beside the choices. */
-static void write_prompt(struct phi_generation *g, struct phi_out *o)
+static void write_prompt(struct phi_genjob *g, struct phi_out *o)
 {
     const struct phi_prompt *p = &g->prompts[0];
     struct phi_scored scored = phi_prompt_scored(p);
@@ -112,10 +112,10 @@ static void write_prompt(struct phi_generation *g, struct phi_out *o)
         phi_out_null(o, "prompt_text");
 }
 
-static void write_answer(struct phi_generation *g, struct phi_out *o)
+static void write_answer(struct phi_genjob *g, struct phi_out *o)
 {
     phi_out_open(o, NULL, '{');
-    phi_generation_write_head(g, o, "chat.completion");
+    phi_genjob_write_head(g, o, "chat.completion");
     phi_out_open(o, "choices", '[');
     for (size_t i = 0; i < g->n_choices; i++) {
         struct phi_choice *c = &g->choices[i];
@@ -123,14 +123,14 @@ static void write_answer(struct phi_generation *g, struct phi_out *o)
         phi_out_int(o, "index", (int64_t)i);
         write_message(g, c, o);
         write_logprobs(g, c, o);
-        phi_generation_write_finish(c, o, true);
+        phi_genjob_write_finish(c, o, true);
         write_token_ids(g, c, o);
         phi_out_close(o, '}');
     }
     phi_out_close(o, ']');
     phi_out_null(o, "service_tier");
-    phi_generation_write_fingerprint(o);
-    phi_generation_write_usage(g, o);
+    phi_genjob_write_fingerprint(o);
+    phi_genjob_write_usage(g, o);
     write_prompt(g, o);
     phi_out_null(o, "kv_transfer_params");
     phi_out_close(o, '}');
@@ -138,10 +138,10 @@ static void write_answer(struct phi_generation *g, struct phi_out *o)
 
 /* ---------------------------------------------------------------- chunks */
 
-static void chunk_begin(struct phi_generation *g, size_t i, struct phi_buf *out, struct phi_out *o)
+static void chunk_begin(struct phi_genjob *g, size_t i, struct phi_buf *out, struct phi_out *o)
 {
     phi_event_begin(o, out);
-    phi_generation_write_head(g, o, "chat.completion.chunk");
+    phi_genjob_write_head(g, o, "chat.completion.chunk");
     phi_out_open(o, "choices", '[');
     phi_out_open(o, NULL, '{');
     phi_out_int(o, "index", (int64_t)i);
@@ -155,16 +155,16 @@ static void choices_end(struct phi_out *o)
     phi_out_close(o, ']');
 }
 
-static void chunk_end(struct phi_generation *g, struct phi_out *o)
+static void chunk_end(struct phi_genjob *g, struct phi_out *o)
 {
     if (g->continuous_usage)
-        phi_generation_write_usage(g, o);
+        phi_genjob_write_usage(g, o);
     phi_event_end(o);
 }
 
 /* A chunk that no token belongs to. */
-static void write_plain_chunk(struct phi_generation *g, size_t i, struct phi_buf *out,
-                              bool with_role, struct phi_str content)
+static void write_plain_chunk(struct phi_genjob *g, size_t i, struct phi_buf *out, bool with_role,
+                              struct phi_str content)
 {
     struct phi_out o;
     chunk_begin(g, i, out, &o);
@@ -184,7 +184,7 @@ static void write_plain_chunk(struct phi_generation *g, size_t i, struct phi_buf
 
 /* The role goes out with the first token, not before: a client that takes the first event's time
  * then measures what it means to. */
-static void write_chunks(struct phi_generation *g, size_t i, struct phi_buf *out)
+static void write_chunks(struct phi_genjob *g, size_t i, struct phi_buf *out)
 {
     struct phi_choice *c = &g->choices[i];
     struct phi_out o;
@@ -200,13 +200,13 @@ static void write_chunks(struct phi_generation *g, size_t i, struct phi_buf *out
     phi_out_text(&o, "content", phi_buf_str(&c->text));
     phi_out_close(&o, '}');
     write_logprobs(g, c, &o);
-    phi_generation_write_finish(c, &o, false);
+    phi_genjob_write_finish(c, &o, false);
     write_token_ids(g, c, &o);
     choices_end(&o);
     chunk_end(g, &o);
 }
 
-static bool has_opening(const struct phi_generation *g)
+static bool has_opening(const struct phi_genjob *g)
 {
     (void)g;
     return true;
@@ -214,7 +214,7 @@ static bool has_opening(const struct phi_generation *g)
 
 /* ---------------------------------------------------------------- the request */
 
-static const struct phi_generation_form form = {
+static const struct phi_genjob_form form = {
     .id_prefix = "chatcmpl-",
     .chunk_object = "chat.completion.chunk",
     .check = check,
@@ -223,16 +223,16 @@ static const struct phi_generation_form form = {
     .write_chunks = write_chunks,
 };
 
-static enum phi_status run(struct phi_generation *g, struct phi_exchange *x, struct phi_refusal *r)
+static enum phi_status run(struct phi_genjob *g, struct phi_exchange *x, struct phi_refusal *r)
 {
-    PHI_TRY(phi_generation_read(g, x, &phi_chat_fields, r));
+    PHI_TRY(phi_genjob_read(g, x, &phi_chat_fields, r));
     read_max_tokens(g);
     PHI_TRY(read_prompt(g, r));
-    PHI_TRY(phi_generation_fit(g, r));
-    return phi_generation_start(g, x, r);
+    PHI_TRY(phi_genjob_fit(g, r));
+    return phi_genjob_start(g, x, r);
 }
 
 void phi_api_chat(struct phi_exchange *x)
 {
-    phi_generation_handle(x, &form, run);
+    phi_genjob_handle(x, &form, run);
 }

@@ -5,7 +5,7 @@
 
 /* ---------------------------------------------------------------- prompts */
 
-static enum phi_status check(struct phi_generation *g, struct phi_refusal *r)
+static enum phi_status check(struct phi_genjob *g, struct phi_refusal *r)
 {
     const json_t *prompt = g->fields.prompt;
     if (!prompt || (json_is_string(prompt) && json_string_length(prompt) == 0))
@@ -14,7 +14,7 @@ static enum phi_status check(struct phi_generation *g, struct phi_refusal *r)
     return PHI_OK;
 }
 
-static enum phi_status read_max_tokens(struct phi_generation *g, struct phi_refusal *r)
+static enum phi_status read_max_tokens(struct phi_genjob *g, struct phi_refusal *r)
 {
     const struct phi_fields *f = &g->fields;
     g->max_tokens = f->max_tokens.given ? f->max_tokens.value : 16;
@@ -50,8 +50,8 @@ static enum phi_status read_ids(struct phi_prompt *p, const json_t *list, struct
     return status;
 }
 
-static enum phi_status read_text(struct phi_generation *g, struct phi_prompt *p,
-                                 const json_t *string, struct phi_refusal *r)
+static enum phi_status read_text(struct phi_genjob *g, struct phi_prompt *p, const json_t *string,
+                                 struct phi_refusal *r)
 {
     struct phi_text text = {json_string_value(string), json_string_length(string)};
     if (g->fields.echo) {
@@ -66,14 +66,14 @@ static enum phi_status read_text(struct phi_generation *g, struct phi_prompt *p,
     return status == PHI_OK ? PHI_OK : phi_refuse_status(r, NULL);
 }
 
-static enum phi_status read_prompts(struct phi_generation *g, struct phi_refusal *r)
+static enum phi_status read_prompts(struct phi_genjob *g, struct phi_refusal *r)
 {
     const json_t *prompt = g->fields.prompt;
     const json_t *first = json_is_array(prompt) ? json_array_get(prompt, 0) : NULL;
     bool is_list = json_is_string(first) || json_is_array(first);
     if (json_is_array(prompt) && !first)
         return phi_refuse(r, PHI_REFUSED_VALUE, NULL, "You must pass at least one prompt");
-    PHI_TRY(phi_generation_set_prompts(g, is_list ? json_array_size(prompt) : 1, r));
+    PHI_TRY(phi_genjob_set_prompts(g, is_list ? json_array_size(prompt) : 1, r));
     for (size_t i = 0; i < g->n_prompts; i++) {
         const json_t *one = is_list ? json_array_get(prompt, i) : prompt;
         if (json_is_string(one))
@@ -86,7 +86,7 @@ static enum phi_status read_prompts(struct phi_generation *g, struct phi_refusal
 
 /* Echo shows a text as it was given, and token ids, or what truncation left of a text, as theirs.
  */
-static enum phi_status read_echo(struct phi_generation *g, struct phi_refusal *r)
+static enum phi_status read_echo(struct phi_genjob *g, struct phi_refusal *r)
 {
     for (size_t i = 0; i < g->n_prompts && g->fields.echo; i++) {
         struct phi_prompt *p = &g->prompts[i];
@@ -103,18 +103,18 @@ static enum phi_status read_echo(struct phi_generation *g, struct phi_refusal *r
 
 /* ---------------------------------------------------------------- answers */
 
-static const struct phi_prompt *prompt_of(const struct phi_generation *g, size_t i_choice)
+static const struct phi_prompt *prompt_of(const struct phi_genjob *g, size_t i_choice)
 {
     return &g->prompts[i_choice / (size_t)g->sampling.n];
 }
 
 /* Whether the prompt belongs to what is written now. */
-static bool shows_prompt(const struct phi_generation *g, const struct phi_choice *c)
+static bool shows_prompt(const struct phi_genjob *g, const struct phi_choice *c)
 {
     return g->fields.echo && !c->is_begun;
 }
 
-static void write_text(struct phi_generation *g, size_t i, struct phi_out *o)
+static void write_text(struct phi_genjob *g, size_t i, struct phi_out *o)
 {
     struct phi_choice *c = &g->choices[i];
     const struct phi_prompt *p = prompt_of(g, i);
@@ -130,7 +130,7 @@ static void write_text(struct phi_generation *g, size_t i, struct phi_out *o)
     phi_buf_deinit(&joined);
 }
 
-static void write_logprobs(struct phi_generation *g, size_t i, struct phi_out *o)
+static void write_logprobs(struct phi_genjob *g, size_t i, struct phi_out *o)
 {
     struct phi_choice *c = &g->choices[i];
     struct phi_scored parts[2];
@@ -145,7 +145,7 @@ static void write_logprobs(struct phi_generation *g, size_t i, struct phi_out *o
     phi_logprobs_write_lists(o, "logprobs", &c->spelling, parts, n_parts, g->tokens_as_ids);
 }
 
-static void write_token_ids(struct phi_generation *g, size_t i, struct phi_out *o)
+static void write_token_ids(struct phi_genjob *g, size_t i, struct phi_out *o)
 {
     const struct phi_choice *c = &g->choices[i];
     if (!g->fields.return_token_ids) {
@@ -160,13 +160,13 @@ static void write_token_ids(struct phi_generation *g, size_t i, struct phi_out *
         phi_out_ids(o, "prompt_token_ids", prompt_of(g, i)->ids, prompt_of(g, i)->n_ids);
 }
 
-static void write_choice(struct phi_generation *g, size_t i, struct phi_out *o)
+static void write_choice(struct phi_genjob *g, size_t i, struct phi_out *o)
 {
     phi_out_open(o, NULL, '{');
     phi_out_int(o, "index", (int64_t)i);
     write_text(g, i, o);
     write_logprobs(g, i, o);
-    phi_generation_write_finish(&g->choices[i], o, true);
+    phi_genjob_write_finish(&g->choices[i], o, true);
     write_token_ids(g, i, o);
     if (!g->fields.stream) {
         struct phi_scored scored = phi_prompt_scored(prompt_of(g, i));
@@ -178,42 +178,42 @@ static void write_choice(struct phi_generation *g, size_t i, struct phi_out *o)
     phi_out_close(o, '}');
 }
 
-static void write_answer(struct phi_generation *g, struct phi_out *o)
+static void write_answer(struct phi_genjob *g, struct phi_out *o)
 {
     phi_out_open(o, NULL, '{');
-    phi_generation_write_head(g, o, "text_completion");
+    phi_genjob_write_head(g, o, "text_completion");
     phi_out_open(o, "choices", '[');
     for (size_t i = 0; i < g->n_choices; i++)
         write_choice(g, i, o);
     phi_out_close(o, ']');
     phi_out_null(o, "service_tier");
-    phi_generation_write_fingerprint(o);
-    phi_generation_write_usage(g, o);
+    phi_genjob_write_fingerprint(o);
+    phi_genjob_write_usage(g, o);
     phi_out_null(o, "kv_transfer_params");
     phi_out_close(o, '}');
 }
 
-static void write_chunks(struct phi_generation *g, size_t i, struct phi_buf *out)
+static void write_chunks(struct phi_genjob *g, size_t i, struct phi_buf *out)
 {
     struct phi_out o;
     phi_event_begin(&o, out);
-    phi_generation_write_head(g, &o, "text_completion");
+    phi_genjob_write_head(g, &o, "text_completion");
     phi_out_open(&o, "choices", '[');
     write_choice(g, i, &o);
     phi_out_close(&o, ']');
     if (g->continuous_usage)
-        phi_generation_write_usage(g, &o);
+        phi_genjob_write_usage(g, &o);
     phi_event_end(&o);
 }
 
-static bool has_opening(const struct phi_generation *g)
+static bool has_opening(const struct phi_genjob *g)
 {
     return g->fields.echo;
 }
 
 /* ---------------------------------------------------------------- the request */
 
-static const struct phi_generation_form form = {
+static const struct phi_genjob_form form = {
     .id_prefix = "cmpl-",
     .chunk_object = "text_completion",
     .check = check,
@@ -222,17 +222,17 @@ static const struct phi_generation_form form = {
     .write_chunks = write_chunks,
 };
 
-static enum phi_status run(struct phi_generation *g, struct phi_exchange *x, struct phi_refusal *r)
+static enum phi_status run(struct phi_genjob *g, struct phi_exchange *x, struct phi_refusal *r)
 {
-    PHI_TRY(phi_generation_read(g, x, &phi_completion_fields, r));
+    PHI_TRY(phi_genjob_read(g, x, &phi_completion_fields, r));
     PHI_TRY(read_max_tokens(g, r));
     PHI_TRY(read_prompts(g, r));
-    PHI_TRY(phi_generation_fit(g, r));
+    PHI_TRY(phi_genjob_fit(g, r));
     PHI_TRY(read_echo(g, r));
-    return phi_generation_start(g, x, r);
+    return phi_genjob_start(g, x, r);
 }
 
 void phi_api_completions(struct phi_exchange *x)
 {
-    phi_generation_handle(x, &form, run);
+    phi_genjob_handle(x, &form, run);
 }

@@ -14,7 +14,7 @@ enum { MAX_CHOICES = 65536 }; /* of one HTTP request */
 static enum phi_job_state pull(struct phi_exchange *x, struct phi_job *job);
 static void cancel(struct phi_job *job);
 
-static void record(struct phi_generation *g, const struct phi_prompt *p, enum phi_finish finish,
+static void record(struct phi_genjob *g, const struct phi_prompt *p, enum phi_finish finish,
                    const struct phi_request_stats *stats)
 {
     struct phi_request_record r = {
@@ -31,7 +31,7 @@ static void record(struct phi_generation *g, const struct phi_prompt *p, enum ph
 }
 
 /* A request that did not come to its end was left by its client, or by a sibling that failed. */
-static void prompt_deinit(struct phi_generation *g, struct phi_prompt *p)
+static void prompt_deinit(struct phi_genjob *g, struct phi_prompt *p)
 {
     if (p->request && !p->ended) {
         struct phi_request_stats stats;
@@ -45,7 +45,7 @@ static void prompt_deinit(struct phi_generation *g, struct phi_prompt *p)
 
 static void generation_free(struct phi_job *job)
 {
-    struct phi_generation *g = (struct phi_generation *)job;
+    struct phi_genjob *g = (struct phi_genjob *)job;
     struct phi_server *server = g->server;
     for (size_t i = 0; i < g->n_prompts; i++)
         prompt_deinit(g, &g->prompts[i]);
@@ -65,9 +65,9 @@ static void generation_free(struct phi_job *job)
     atomic_fetch_sub(&server->n_jobs, 1);
 }
 
-static struct phi_generation *create(struct phi_exchange *x, const struct phi_generation_form *form)
+static struct phi_genjob *create(struct phi_exchange *x, const struct phi_genjob_form *form)
 {
-    struct phi_generation *g = phi_calloc(1, sizeof *g);
+    struct phi_genjob *g = phi_calloc(1, sizeof *g);
     if (!g)
         return NULL;
     g->job = (struct phi_job){pull, cancel, generation_free};
@@ -78,12 +78,12 @@ static struct phi_generation *create(struct phi_exchange *x, const struct phi_ge
     return g;
 }
 
-void phi_generation_handle(struct phi_exchange *x, const struct phi_generation_form *form,
-                           enum phi_status (*run)(struct phi_generation *g, struct phi_exchange *x,
-                                                  struct phi_refusal *r))
+void phi_genjob_handle(struct phi_exchange *x, const struct phi_genjob_form *form,
+                       enum phi_status (*run)(struct phi_genjob *g, struct phi_exchange *x,
+                                              struct phi_refusal *r))
 {
     struct phi_refusal refusal;
-    struct phi_generation *g = create(x, form);
+    struct phi_genjob *g = create(x, form);
     if (!g)
         phi_refuse_memory(&refusal);
     else if (run(g, x, &refusal) == PHI_OK)
@@ -93,8 +93,7 @@ void phi_generation_handle(struct phi_exchange *x, const struct phi_generation_f
         generation_free(&g->job);
 }
 
-enum phi_status phi_generation_set_prompts(struct phi_generation *g, size_t n,
-                                           struct phi_refusal *r)
+enum phi_status phi_genjob_set_prompts(struct phi_genjob *g, size_t n, struct phi_refusal *r)
 {
     size_t n_answers = (size_t)g->sampling.n;
     if (n > MAX_CHOICES / n_answers)
@@ -117,13 +116,13 @@ enum phi_status phi_generation_set_prompts(struct phi_generation *g, size_t n,
 /* ---------------------------------------------------------------- lengths */
 
 /* Tokens that a prompt may have beside the answer. */
-static int64_t room_for_prompt(const struct phi_generation *g, int64_t max_model_len)
+static int64_t room_for_prompt(const struct phi_genjob *g, int64_t max_model_len)
 {
     int64_t n_answer = g->max_tokens > 0 ? g->max_tokens : 1;
     return max_model_len - n_answer;
 }
 
-static enum phi_status truncate_prompts(struct phi_generation *g, int64_t max_model_len,
+static enum phi_status truncate_prompts(struct phi_genjob *g, int64_t max_model_len,
                                         struct phi_refusal *r)
 {
     const struct phi_fields *f = &g->fields;
@@ -154,7 +153,7 @@ static enum phi_status truncate_prompts(struct phi_generation *g, int64_t max_mo
     return PHI_OK;
 }
 
-static enum phi_status check_length(const struct phi_generation *g, const struct phi_prompt *p,
+static enum phi_status check_length(const struct phi_genjob *g, const struct phi_prompt *p,
                                     int64_t max_model_len, struct phi_refusal *r)
 {
     long long n = (long long)p->n_ids, limit = (long long)max_model_len;
@@ -177,7 +176,7 @@ static enum phi_status check_length(const struct phi_generation *g, const struct
     return PHI_OK;
 }
 
-enum phi_status phi_generation_fit(struct phi_generation *g, struct phi_refusal *r)
+enum phi_status phi_genjob_fit(struct phi_genjob *g, struct phi_refusal *r)
 {
     struct phi_engine_info info;
     phi_engine_get_info(g->server->engine, &info);
@@ -212,7 +211,7 @@ static void notify_stream(void *exchange, bool ended)
 }
 
 /* Of one prompt: the server may bound the answer's length, too. */
-static struct phi_sampling sampling_of(const struct phi_generation *g, const struct phi_prompt *p,
+static struct phi_sampling sampling_of(const struct phi_genjob *g, const struct phi_prompt *p,
                                        int max_model_len)
 {
     struct phi_sampling s = g->sampling;
@@ -228,8 +227,8 @@ static struct phi_sampling sampling_of(const struct phi_generation *g, const str
     return s;
 }
 
-enum phi_status phi_generation_start(struct phi_generation *g, struct phi_exchange *x,
-                                     struct phi_refusal *r)
+enum phi_status phi_genjob_start(struct phi_genjob *g, struct phi_exchange *x,
+                                 struct phi_refusal *r)
 {
     const struct phi_fields *f = &g->fields;
     struct phi_engine_info info;
@@ -260,14 +259,14 @@ enum phi_status phi_generation_start(struct phi_generation *g, struct phi_exchan
 
 static void cancel(struct phi_job *job)
 {
-    struct phi_generation *g = (struct phi_generation *)job;
+    struct phi_genjob *g = (struct phi_genjob *)job;
     for (size_t i = 0; i < g->n_prompts; i++)
         phi_request_cancel(g->prompts[i].request);
 }
 
 /* ---------------------------------------------------------------- events */
 
-static void take_event(struct phi_generation *g, struct phi_prompt *p, const struct phi_event *ev)
+static void take_event(struct phi_genjob *g, struct phi_prompt *p, const struct phi_event *ev)
 {
     size_t n_answers = (size_t)g->sampling.n;
     struct phi_choice *c = &g->choices[(size_t)(p - g->prompts) * n_answers + (size_t)ev->index];
@@ -293,7 +292,7 @@ static bool is_out_of_memory(const struct phi_choice *c)
 }
 
 /* Takes all that the engine has ready. */
-static enum phi_status take_events(struct phi_generation *g, struct phi_refusal *r)
+static enum phi_status take_events(struct phi_genjob *g, struct phi_refusal *r)
 {
     enum phi_status status = PHI_OK;
     for (size_t i = 0; i < g->n_prompts; i++) {
@@ -323,7 +322,7 @@ static enum phi_status take_events(struct phi_generation *g, struct phi_refusal 
 
 /* ---------------------------------------------------------------- answers */
 
-static void answer_whole(struct phi_generation *g, struct phi_exchange *x)
+static void answer_whole(struct phi_genjob *g, struct phi_exchange *x)
 {
     struct phi_buf body = {0};
     struct phi_out o = {.buf = &body};
@@ -347,7 +346,7 @@ void phi_event_end(struct phi_out *o)
 }
 
 /* Whether a chunk about the choice is due. */
-static bool has_news(const struct phi_generation *g, const struct phi_choice *c)
+static bool has_news(const struct phi_genjob *g, const struct phi_choice *c)
 {
     if (c->is_told)
         return false;
@@ -360,7 +359,7 @@ static bool has_news(const struct phi_generation *g, const struct phi_choice *c)
     return c->text.n > 0 || tells_tokens || (!c->is_begun && g->form->has_opening(g));
 }
 
-static void stream_choice(struct phi_generation *g, size_t i, struct phi_buf *out)
+static void stream_choice(struct phi_genjob *g, size_t i, struct phi_buf *out)
 {
     struct phi_choice *c = &g->choices[i];
     if (!has_news(g, c))
@@ -377,22 +376,22 @@ static void stream_choice(struct phi_generation *g, size_t i, struct phi_buf *ou
     }
 }
 
-static void end_stream(struct phi_generation *g, struct phi_buf *out)
+static void end_stream(struct phi_genjob *g, struct phi_buf *out)
 {
     if (g->include_usage) {
         struct phi_out o;
         phi_event_begin(&o, out);
-        phi_generation_write_head(g, &o, g->form->chunk_object);
+        phi_genjob_write_head(g, &o, g->form->chunk_object);
         phi_out_open(&o, "choices", '[');
         phi_out_close(&o, ']');
-        phi_generation_write_usage(g, &o);
-        phi_generation_write_fingerprint(&o);
+        phi_genjob_write_usage(g, &o);
+        phi_genjob_write_fingerprint(&o);
         phi_event_end(&o);
     }
     phi_buf_append_c(out, "data: [DONE]\n\n");
 }
 
-static void stream_error(struct phi_generation *g, const struct phi_refusal *r, struct phi_buf *out)
+static void stream_error(struct phi_genjob *g, const struct phi_refusal *r, struct phi_buf *out)
 {
     cancel(&g->job);
     phi_buf_append_c(out, "data: ");
@@ -402,7 +401,7 @@ static void stream_error(struct phi_generation *g, const struct phi_refusal *r, 
 
 static enum phi_job_state pull(struct phi_exchange *x, struct phi_job *job)
 {
-    struct phi_generation *g = (struct phi_generation *)job;
+    struct phi_genjob *g = (struct phi_genjob *)job;
     struct phi_refusal refusal;
     enum phi_status status = take_events(g, &refusal);
     if (status != PHI_OK && !g->fields.stream) {
@@ -431,8 +430,7 @@ static enum phi_job_state pull(struct phi_exchange *x, struct phi_job *job)
 
 /* ---------------------------------------------------------------- for the writers */
 
-void phi_generation_write_head(const struct phi_generation *g, struct phi_out *o,
-                               const char *object)
+void phi_genjob_write_head(const struct phi_genjob *g, struct phi_out *o, const char *object)
 {
     phi_out_text(o, "id", g->id);
     phi_out_c(o, "object", object);
@@ -440,7 +438,7 @@ void phi_generation_write_head(const struct phi_generation *g, struct phi_out *o
     phi_out_c(o, "model", phi_server_model_name(g->server));
 }
 
-void phi_generation_write_usage(const struct phi_generation *g, struct phi_out *o)
+void phi_genjob_write_usage(const struct phi_genjob *g, struct phi_out *o)
 {
     size_t n_prompt = 0, n_answer = 0, n_cached = 0;
     for (size_t i = 0; i < g->n_prompts; i++) {
@@ -463,7 +461,7 @@ void phi_generation_write_usage(const struct phi_generation *g, struct phi_out *
     phi_out_close(o, '}');
 }
 
-void phi_generation_write_fingerprint(struct phi_out *o)
+void phi_genjob_write_fingerprint(struct phi_out *o)
 {
     phi_out_c(o, "system_fingerprint", "phidelity-" PHI_VERSION);
 }
@@ -477,7 +475,7 @@ const char *phi_finish_name(enum phi_finish finish)
     return names[finish];
 }
 
-void phi_generation_write_finish(const struct phi_choice *c, struct phi_out *o, bool always)
+void phi_genjob_write_finish(const struct phi_choice *c, struct phi_out *o, bool always)
 {
     phi_out_c(o, "finish_reason", phi_finish_name(c->finish));
     if (c->finish == PHI_FINISH_NONE && !always)

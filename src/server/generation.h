@@ -17,7 +17,7 @@
 #include "server/logprobs_out.h"
 #include "server/state.h"
 
-struct phi_generation;
+struct phi_genjob;
 
 struct phi_prompt {
     int32_t *ids; /* owned; phi_mem_free */
@@ -46,23 +46,23 @@ struct phi_choice {
 };
 
 /* How an endpoint writes its answers. */
-struct phi_generation_form {
+struct phi_genjob_form {
     const char *id_prefix;    /* "cmpl-" */
     const char *chunk_object; /* "object" of a chunk */
     /* Refuses fields of its own that contradict each other. */
-    enum phi_status (*check)(struct phi_generation *g, struct phi_refusal *r);
+    enum phi_status (*check)(struct phi_genjob *g, struct phi_refusal *r);
     /* An answer begins with something, token or not. */
-    bool (*has_opening)(const struct phi_generation *g);
+    bool (*has_opening)(const struct phi_genjob *g);
     /* Everything, as one JSON object. */
-    void (*write_answer)(struct phi_generation *g, struct phi_out *o);
+    void (*write_answer)(struct phi_genjob *g, struct phi_out *o);
     /* The events about choice i: the opening if it is not begun, then what is new of it. */
-    void (*write_chunks)(struct phi_generation *g, size_t i, struct phi_buf *out);
+    void (*write_chunks)(struct phi_genjob *g, size_t i, struct phi_buf *out);
 };
 
-struct phi_generation {
+struct phi_genjob {
     struct phi_job job;
     struct phi_server *server;
-    const struct phi_generation_form *form;
+    const struct phi_genjob_form *form;
     struct phi_fields fields;
     struct phi_arena arena;
     struct phi_str id;
@@ -83,38 +83,36 @@ struct phi_generation {
     size_t n_ended; /* prompts */
 };
 
-/* An endpoint's handler: `run` takes the job from the body to phi_generation_start, or refuses. */
-void phi_generation_handle(struct phi_exchange *x, const struct phi_generation_form *form,
-                           enum phi_status (*run)(struct phi_generation *g, struct phi_exchange *x,
-                                                  struct phi_refusal *r));
+/* An endpoint's handler: `run` takes the job from the body to phi_genjob_start, or refuses. */
+void phi_genjob_handle(struct phi_exchange *x, const struct phi_genjob_form *form,
+                       enum phi_status (*run)(struct phi_genjob *g, struct phi_exchange *x,
+                                              struct phi_refusal *r));
 
 /* What both endpoints do with a body, in vLLM's order (sampling_fields.c): reads it by `set`;
  * refuses fields that contradict each other; then an unknown model; then values out of range. Fills
  * in g->id and g->sampling. */
-enum phi_status phi_generation_read(struct phi_generation *g, struct phi_exchange *x,
-                                    const struct phi_field_set *set, struct phi_refusal *r);
+enum phi_status phi_genjob_read(struct phi_genjob *g, struct phi_exchange *x,
+                                const struct phi_field_set *set, struct phi_refusal *r);
 
 /* n prompts, empty yet, and their choices. */
-enum phi_status phi_generation_set_prompts(struct phi_generation *g, size_t n,
-                                           struct phi_refusal *r);
+enum phi_status phi_genjob_set_prompts(struct phi_genjob *g, size_t n, struct phi_refusal *r);
 
 /* Cuts the prompts where truncate_prompt_tokens says so, and checks their lengths. */
-enum phi_status phi_generation_fit(struct phi_generation *g, struct phi_refusal *r);
+enum phi_status phi_genjob_fit(struct phi_genjob *g, struct phi_refusal *r);
 
 /* Submits all prompts, or none, and leaves the job with the exchange. */
-enum phi_status phi_generation_start(struct phi_generation *g, struct phi_exchange *x,
-                                     struct phi_refusal *r);
+enum phi_status phi_genjob_start(struct phi_genjob *g, struct phi_exchange *x,
+                                 struct phi_refusal *r);
 
 /* ---- for the endpoints' writers */
 
 /* Members that answers and chunks share: id, object, created, model. */
-void phi_generation_write_head(const struct phi_generation *g, struct phi_out *o,
-                               const char *object);
+void phi_genjob_write_head(const struct phi_genjob *g, struct phi_out *o, const char *object);
 /* "usage" of all that has come so far. */
-void phi_generation_write_usage(const struct phi_generation *g, struct phi_out *o);
-void phi_generation_write_fingerprint(struct phi_out *o);
+void phi_genjob_write_usage(const struct phi_genjob *g, struct phi_out *o);
+void phi_genjob_write_fingerprint(struct phi_out *o);
 /* finish_reason, and stop_reason where the answer has ended or `always`. */
-void phi_generation_write_finish(const struct phi_choice *c, struct phi_out *o, bool always);
+void phi_genjob_write_finish(const struct phi_choice *c, struct phi_out *o, bool always);
 
 /* "stop", "length", ...; NULL while it goes on. */
 const char *phi_finish_name(enum phi_finish finish);

@@ -7,7 +7,7 @@
 /* A log line is at most this long, whatever a request holds. */
 enum { MAX_TEXT = 400, MAX_IDS = 60 };
 
-static size_t shown_length(const struct phi_generation *g, size_t n, size_t most)
+static size_t shown_length(const struct phi_genjob *g, size_t n, size_t most)
 {
     int limit = g->server->options->max_log_len;
     if (limit >= 0 && (size_t)limit < most)
@@ -16,7 +16,7 @@ static size_t shown_length(const struct phi_generation *g, size_t n, size_t most
 }
 
 /* "1, 2, 3", cut where it must be. */
-static void append_ids(const struct phi_generation *g, struct phi_buf *line, const int32_t *ids,
+static void append_ids(const struct phi_genjob *g, struct phi_buf *line, const int32_t *ids,
                        size_t n)
 {
     size_t n_shown = shown_length(g, n, MAX_IDS);
@@ -26,7 +26,7 @@ static void append_ids(const struct phi_generation *g, struct phi_buf *line, con
     phi_buf_append_c(line, n_shown < n ? ", ...]" : "]");
 }
 
-static void append_text(const struct phi_generation *g, struct phi_buf *line, struct phi_str text)
+static void append_text(const struct phi_genjob *g, struct phi_buf *line, struct phi_str text)
 {
     struct phi_str shown = {text.data, shown_length(g, text.n, MAX_TEXT)};
     struct phi_out o = {.buf = line};
@@ -53,7 +53,7 @@ static void write_line(enum phi_log_level level, struct phi_buf *line)
     phi_buf_deinit(line);
 }
 
-void phi_request_log_received(const struct phi_generation *g, size_t i_prompt,
+void phi_request_log_received(const struct phi_genjob *g, size_t i_prompt,
                               const struct phi_sampling *s)
 {
     const struct phi_prompt *p = &g->prompts[i_prompt];
@@ -86,7 +86,7 @@ void phi_request_log_received(const struct phi_generation *g, size_t i_prompt,
     write_line(PHI_LOG_DEBUG, &line);
 }
 
-void phi_request_log_ended(const struct phi_generation *g, size_t i_prompt, enum phi_finish finish,
+void phi_request_log_ended(const struct phi_genjob *g, size_t i_prompt, enum phi_finish finish,
                            const struct phi_request_stats *stats)
 {
     if (!g->server->options->log_requests)
@@ -101,7 +101,7 @@ void phi_request_log_ended(const struct phi_generation *g, size_t i_prompt, enum
                 stats->first_token_s, stats->end_s);
 }
 
-void phi_request_log_output(const struct phi_generation *g, size_t i_choice)
+void phi_request_log_output(const struct phi_genjob *g, size_t i_choice)
 {
     const struct phi_choice *c = &g->choices[i_choice];
     struct phi_buf line = {0};

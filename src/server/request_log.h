@@ -5,11 +5,11 @@
 
 #include "server/generation.h"
 
-void phi_request_log_received(const struct phi_generation *g, size_t i_prompt,
+void phi_request_log_received(const struct phi_genjob *g, size_t i_prompt,
                               const struct phi_sampling *s);
-void phi_request_log_ended(const struct phi_generation *g, size_t i_prompt, enum phi_finish finish,
+void phi_request_log_ended(const struct phi_genjob *g, size_t i_prompt, enum phi_finish finish,
                            const struct phi_request_stats *stats);
 /* What choice i holds: all of it, or the next piece when streaming. */
-void phi_request_log_output(const struct phi_generation *g, size_t i_choice);
+void phi_request_log_output(const struct phi_genjob *g, size_t i_choice);
 
 #endif

@@ -54,12 +54,12 @@ static enum phi_status check_together(const struct phi_fields *f, struct phi_ref
 
 /* ---------------------------------------------------------------- lists */
 
-static void *allocate(struct phi_generation *g, size_t n, size_t size)
+static void *allocate(struct phi_genjob *g, size_t n, size_t size)
 {
     return phi_arena_alloc(&g->arena, n + 1, size); /* an empty list is not the same as none */
 }
 
-static enum phi_status read_texts(struct phi_generation *g, const json_t *list,
+static enum phi_status read_texts(struct phi_genjob *g, const json_t *list,
                                   const struct phi_text **out, size_t *n_out, struct phi_refusal *r)
 {
     if (!list)
@@ -77,7 +77,7 @@ static enum phi_status read_texts(struct phi_generation *g, const json_t *list,
     return PHI_OK;
 }
 
-static enum phi_status read_ids(struct phi_generation *g, const char *name, const json_t *list,
+static enum phi_status read_ids(struct phi_genjob *g, const char *name, const json_t *list,
                                 const int32_t **out, size_t *n_out, struct phi_refusal *r)
 {
     if (!list)
@@ -99,7 +99,7 @@ static enum phi_status read_ids(struct phi_generation *g, const char *name, cons
     return PHI_OK;
 }
 
-static enum phi_status read_bias(struct phi_generation *g, struct phi_refusal *r)
+static enum phi_status read_bias(struct phi_genjob *g, struct phi_refusal *r)
 {
     json_t *object = (json_t *)g->fields.logit_bias; /* jansson's iterators take no const */
     if (!object)
@@ -140,7 +140,7 @@ static void set_int(int *to, struct phi_opt_int from)
 
 /* Alternatives of a token: -1 asks for the whole vocabulary; more than the server's limit is too
  * many. */
-static enum phi_status set_logprobs(const struct phi_generation *g, const char *name, int64_t asked,
+static enum phi_status set_logprobs(const struct phi_genjob *g, const char *name, int64_t asked,
                                     int *out, struct phi_refusal *r)
 {
     struct phi_model_info info;
@@ -160,7 +160,7 @@ static enum phi_status set_logprobs(const struct phi_generation *g, const char *
 }
 
 /* As in vLLM, echo in completions scores the prompt with the answer. */
-static enum phi_status read_logprobs(struct phi_generation *g, struct phi_refusal *r)
+static enum phi_status read_logprobs(struct phi_genjob *g, struct phi_refusal *r)
 {
     const struct phi_fields *f = &g->fields;
     struct phi_opt_int answer = f->logprobs, prompt = f->prompt_logprobs;
@@ -175,7 +175,7 @@ static enum phi_status read_logprobs(struct phi_generation *g, struct phi_refusa
     return PHI_OK;
 }
 
-static enum phi_status read_sampling(struct phi_generation *g, struct phi_refusal *r)
+static enum phi_status read_sampling(struct phi_genjob *g, struct phi_refusal *r)
 {
     const struct phi_fields *f = &g->fields;
     struct phi_sampling *s = &g->sampling;
@@ -207,7 +207,7 @@ static enum phi_status read_sampling(struct phi_generation *g, struct phi_refusa
 /* ---------------------------------------------------------------- all together */
 
 /* The header wins over the field. */
-static enum phi_status set_id(struct phi_generation *g, const struct phi_exchange *x,
+static enum phi_status set_id(struct phi_genjob *g, const struct phi_exchange *x,
                               struct phi_refusal *r)
 {
     struct phi_str id = phi_str_from(x->request_id);
@@ -223,8 +223,8 @@ static enum phi_status set_id(struct phi_generation *g, const struct phi_exchang
     return PHI_OK;
 }
 
-enum phi_status phi_generation_read(struct phi_generation *g, struct phi_exchange *x,
-                                    const struct phi_field_set *set, struct phi_refusal *r)
+enum phi_status phi_genjob_read(struct phi_genjob *g, struct phi_exchange *x,
+                                const struct phi_field_set *set, struct phi_refusal *r)
 {
     struct phi_fields *f = &g->fields;
     const struct phi_server_options *o = g->server->options;
