@@ -10,7 +10,7 @@
 #include <strings.h>
 #include <yaml.h>
 
-enum { MAX_FILE_BYTES = 1 << 20, MAX_DEPTH = 32 };
+enum { MAX_FILE_BYTES = 1 << 20, MAX_DEPTH = 32, MAX_JSON_VALUES = 10000 };
 
 struct reader {
     const char *path;
@@ -18,6 +18,7 @@ struct reader {
     struct cli_args *args;
     void *flags;
     struct cli_args given_before; /* what the command line has set */
+    int n_json_values;            /* made so far: aliases of aliases grow without bound */
 };
 
 static int fail_at(const struct reader *r, const yaml_node_t *node, const char *name,
@@ -118,10 +119,10 @@ static json_t *mapping_json(struct reader *r, const yaml_node_t *node, int depth
     return object;
 }
 
-/* NULL when it is not UTF-8, nested without end (an alias can hold itself) or out of memory. */
+/* NULL when it is not UTF-8, nested too deep (an alias can hold itself), too much or out of memory. */
 static json_t *json_of(struct reader *r, const yaml_node_t *node, int depth)
 {
-    if (depth == MAX_DEPTH)
+    if (depth == MAX_DEPTH || ++r->n_json_values > MAX_JSON_VALUES)
         return NULL;
     if (node->type == YAML_MAPPING_NODE)
         return mapping_json(r, node, depth + 1);

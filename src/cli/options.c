@@ -305,8 +305,9 @@ static int parse_words(const struct cli_command *command, int argc, char **argv,
         const char *arg = argv[i];
         if (!options_ended && strcmp(arg, "--") == 0) {
             options_ended = true;
-        } else if (!options_ended && (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0)) {
-            return cli_print_help(command);
+        } else if (!options_ended && (strcmp(arg, "-h") == 0 || strcmp(arg, "--help") == 0 ||
+                                      strncmp(arg, "--help=", 7) == 0)) {
+            return cli_print_help(command); /* of vLLM's --help=GROUP, all groups */
         } else if (!options_ended && strcmp(arg, "--help-markdown") == 0) {
             return cli_print_markdown(command);
         } else if (!options_ended && arg[0] == '-' && arg[1] != '\0') {

@@ -643,6 +643,11 @@ static void test_bad_config_files(void **state)
         {"port: 'x\n", "not valid YAML"},
         {"? [a]\n: 1\n", "a.yaml:1: a key must be the name"},
         {"override-generation-config: &a {x: *a}\n", "cannot be read as JSON"},
+        {"override-generation-config:\n  a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
+         "  b: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a, *a]\n"
+         "  c: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b, *b]\n"
+         "  d: &d [*c, *c, *c, *c, *c, *c, *c, *c, *c, *c]\n",
+         "cannot be read as JSON"},
         {"host: \"a\\0b\"\n", "NUL"},
     };
     struct temp_folder folder;
