@@ -345,8 +345,8 @@ class Inspect(Case):
         self.assertEqual(value["plan"]["kv_bytes_per_token"], per_token)
         blocks = ("inspect", RANDOM, "--json", "--num-gpu-blocks-override", "3", "--block-size", "16")
         self.assertEqual(json.loads(self.succeeds(*blocks))["plan"]["kv_tokens"], 48)
-        little = json.loads(self.succeeds("inspect", RANDOM, "--json", "--gpu-memory-utilization", "0.2"))
-        much = json.loads(self.succeeds("inspect", RANDOM, "--json", "--gpu-memory-utilization", "0.4"))
+        little = json.loads(self.succeeds("inspect", RANDOM, "--json", "--gpu-memory-utilization", "0.02"))
+        much = json.loads(self.succeeds("inspect", RANDOM, "--json", "--gpu-memory-utilization", "0.04"))
         self.assertLess(little["plan"]["kv_bytes"], much["plan"]["kv_bytes"])
         text = self.succeeds("inspect", RANDOM).decode()
         for line in ("architecture", "parameters", "KV cache", "stop ids", "instruction set", "threads"):
