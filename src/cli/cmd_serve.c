@@ -156,7 +156,7 @@ static void log_model(const struct phi_model *model, double seconds)
             m.architecture, with_commas(m.n_parameters, parameters), phi_dtype_name(m.dtype), m.isa,
             m.n_threads, seconds, gib(m.weight_bytes + m.converted_bytes));
     if (!m.has_chat_template)
-        phi_log(PHI_LOG_WARNING,
+        phi_log(PHI_LOG_INFO,
                 "the model has no chat template: /v1/chat/completions needs --chat-template");
 }
 

@@ -332,6 +332,19 @@ static const char *given_text(const struct cli_args *args, const char *name, voi
     return *(const char **)cli_value_of(&f, flags);
 }
 
+/* An option that takes many words may have taken MODEL for one of them. */
+static int missing_model(const struct cli_args *args)
+{
+    struct cli_found f;
+    for (struct cli_cursor c = {0}; cli_next_option(args->command, &c, &f);)
+        if (f.option->kind == CLI_WORDS && cli_is_given(args, &f))
+            return cli_usage_error(args->command,
+                                   "MODEL, a checkpoint folder, is missing: --%s takes every word "
+                                   "up to the next option, so put MODEL first",
+                                   f.option->name);
+    return cli_usage_error(args->command, "MODEL, a checkpoint folder, is missing");
+}
+
 int cli_parse(const struct cli_command *command, int argc, char **argv, void *flags,
               struct cli_args *args)
 {
@@ -346,7 +359,7 @@ int cli_parse(const struct cli_command *command, int argc, char **argv, void *fl
         args->n_positional = args->positional[0] != NULL;
     }
     if (status < 0 && args->n_positional == 0)
-        status = cli_usage_error(command, "MODEL, a checkpoint folder, is missing");
+        status = missing_model(args);
     return status;
 }
 

@@ -383,6 +383,9 @@ static void test_spellings(void **state)
     PARSE(&p, "--port", "1");
     must_fail(&p, "no model", "MODEL");
     done(&p);
+    PARSE(&p, "--api-key", "k", "MODEL");
+    must_fail(&p, "no model", "--api-key takes every word");
+    done(&p);
     PARSE(&p, "MODEL", "other");
     must_fail(&p, "two models", "other");
     done(&p);
@@ -525,6 +528,14 @@ static void test_engine_options(void **state)
     assert_false(o.enable_prefix_caching);
     assert_int_equal(o.max_num_seqs, 128);
     done(&p);
+    static const char *const longest[] = {"auto", "-1"};
+    for (int i = 0; i < 2; i++) {
+        PARSE(&p, "MODEL", "--max-model-len", longest[i]);
+        assert_int_equal(cli_engine_options(&p.args, &p.flags.engine, 0, 0, NULL, &o, &err),
+                         PHI_OK);
+        assert_int_equal(o.max_model_len, 0);
+        done(&p);
+    }
 }
 
 /* --------------------------------------------------------------- generation_config.json */
