@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """flags_doc.py PROGRAM: writes the program's own tables of flags into docs/SERVING.md, between the markers.
-`make check` fails while they differ (tests/cli/test_program.py).
+`make check` fails while they differ (tests/cli/test_serve_flags.c).
 """
 import subprocess
 import sys

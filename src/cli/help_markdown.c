@@ -83,14 +83,19 @@ static void append_variables(struct phi_buf *out, const struct cli_variable *v)
     }
 }
 
+void cli_append_markdown(struct phi_buf *out, const struct cli_command *command)
+{
+    for (const struct cli_option_use *use = command->options; use->group; use++)
+        append_group(out, use->group);
+    if (command->variables)
+        append_variables(out, command->variables);
+}
+
 int cli_print_markdown(const struct cli_command *command)
 {
     struct cli_out out;
     struct phi_buf text = {0};
-    for (const struct cli_option_use *use = command->options; use->group; use++)
-        append_group(&text, use->group);
-    if (command->variables)
-        append_variables(&text, command->variables);
+    cli_append_markdown(&text, command);
     cli_out_init(&out);
     cli_out_write(&out, phi_buf_str(&text));
     if (text.failed)

@@ -146,7 +146,10 @@ void cli_log_ignored(const struct cli_args *args);
 /* Writes the command's help, made from its tables, to standard output; returns the exit code. */
 int cli_print_help(const struct cli_command *command);
 
-/* The same tables as docs/SERVING.md has them: --help-markdown, which --help does not mention. */
+/* The same tables as docs/SERVING.md has them (scripts/flags_doc.py puts them there). */
+void cli_append_markdown(struct phi_buf *out, const struct cli_command *command);
+
+/* --help-markdown, which --help does not mention. */
 int cli_print_markdown(const struct cli_command *command);
 
 /* "--dtype D", "-p, --prompt TEXT", "--[no-]stats". */

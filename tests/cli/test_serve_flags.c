@@ -2,7 +2,7 @@
  * has no effect and what is refused, the configuration file, the environment, and which of them
  * wins. */
 #include "base/alloc.h"
-#include "base/clock.h"
+#include "base/file.h"
 #include "cli/serve.h"
 
 #include "../temp_folder.h"
@@ -821,6 +821,27 @@ static void test_cpus(void **state)
     }
 }
 
+/* --------------------------------------------------------------- docs/SERVING.md */
+
+static void test_document(void **state)
+{
+    static const char begin[] = "<!-- flags: begin -->\n", end[] = "<!-- flags: end -->\n";
+    char path[512];
+    struct phi_buf document = {0}, tables = {0};
+    struct phi_error err;
+    (void)state;
+    snprintf(path, sizeof path, "%s/../docs/SERVING.md", getenv("PHI_TESTS"));
+    assert_int_equal(phi_file_read(path, 1 << 24, &document, &err), PHI_OK);
+    const char *first = strstr(document.data, begin), *last = strstr(document.data, end);
+    assert_true(first && last && first < last);
+    first += strlen(begin);
+    cli_append_markdown(&tables, &cli_serve);
+    if (!phi_str_eq(phi_buf_str(&tables), (struct phi_str){first, (size_t)(last - first)}))
+        fail_msg("the flags in docs/SERVING.md are not the program's: run scripts/flags_doc.py");
+    phi_buf_deinit(&document);
+    phi_buf_deinit(&tables);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -849,6 +870,7 @@ int main(void)
         cmocka_unit_test(test_environment_comes_last),
         cmocka_unit_test(test_environment_lines),
         cmocka_unit_test(test_cpus),
+        cmocka_unit_test(test_document),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
