@@ -5,8 +5,8 @@
 #include <string.h>
 
 static const struct cli_command *const commands[] = {
-    &cli_generate, &cli_chat,   &cli_tokenize, &cli_detokenize,
-    &cli_template, &cli_logits, &cli_inspect,
+    &cli_generate,   &cli_chat,     &cli_serve,  &cli_tokenize,
+    &cli_detokenize, &cli_template, &cli_logits, &cli_inspect,
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
