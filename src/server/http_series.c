@@ -2,17 +2,13 @@
 #include "server/http_series.h"
 #include "server/exposition.h"
 #include "server/histogram.h"
+#include "server/routes.h"
 
 #include <math.h>
 #include <stdio.h>
 
 static const char *const methods[PHI_N_HTTP_METHODS] = {
     "GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "none",
-};
-
-static const char *const routes[PHI_N_HTTP_ROUTES] = {
-    "/v1/completions", "/v1/chat/completions", "/v1/models", "/tokenize",
-    "/detokenize",     "/openapi.json",        "/",          "none",
 };
 
 static const char *const routes_left_out[] = {
@@ -35,13 +31,26 @@ void phi_http_series_init(struct phi_http_series *s)
             s->cells[m][r].seconds = PHI_HISTOGRAM(bounds);
 }
 
-/* Index of s among n names; the last one, "none", when it is not there. */
-static int find(struct phi_str s, const char *const *names, int n)
+static int method_index(struct phi_str method)
 {
     int i = 0;
-    while (i < n - 1 && !phi_str_eq_c(s, names[i]))
+    while (i < PHI_N_HTTP_METHODS - 1 && !phi_str_eq_c(method, methods[i]))
         i++;
     return i;
+}
+
+/* Index of the first row of phi_routes with this path. */
+static int route_index(struct phi_str path)
+{
+    for (int i = 0; i < PHI_N_HTTP_ROUTES - 1 && phi_routes[i].path; i++)
+        if (phi_str_eq_c(path, phi_routes[i].path))
+            return i;
+    return PHI_N_HTTP_ROUTES - 1;
+}
+
+static const char *route_name(int index)
+{
+    return index < PHI_N_HTTP_ROUTES - 1 ? phi_routes[index].path : "none";
 }
 
 void phi_http_series_add(struct phi_http_series *s, struct phi_str method, struct phi_str route,
@@ -52,8 +61,8 @@ void phi_http_series_add(struct phi_http_series *s, struct phi_str method, struc
     for (size_t i = 0; i < sizeof routes_left_out / sizeof *routes_left_out; i++)
         if (phi_str_eq_c(route, routes_left_out[i]))
             return;
-    int m = find(method, methods, PHI_N_HTTP_METHODS);
-    int r = find(route, routes, PHI_N_HTTP_ROUTES);
+    int m = method_index(method);
+    int r = route_index(route);
     s->cells[m][r].n[status / 100 - 1]++;
     phi_histogram_add(&s->cells[m][r].seconds, seconds);
     phi_histogram_add(&s->seconds, seconds);
@@ -71,7 +80,7 @@ void phi_http_series_write_counts(const struct phi_http_series *s, const char *n
                     continue;
                 char labels[128];
                 snprintf(labels, sizeof labels, "handler=\"%s\",method=\"%s\",status=\"%s\"",
-                         routes[r], methods[m], classes[c]);
+                         route_name(r), methods[m], classes[c]);
                 phi_expo_sample(out, name, created ? "_created" : "_total", phi_str_from(labels),
                                 PHI_STR(""), created ? created_s : (double)n);
             }
@@ -89,7 +98,8 @@ void phi_http_series_write_durations(const struct phi_http_series *s, const char
             if (n == 0)
                 continue;
             char labels[128];
-            snprintf(labels, sizeof labels, "handler=\"%s\",method=\"%s\"", routes[r], methods[m]);
+            snprintf(labels, sizeof labels, "handler=\"%s\",method=\"%s\"", route_name(r),
+                     methods[m]);
             if (isnan(created_s))
                 phi_expo_histogram(out, name, phi_str_from(labels), h, h->n);
             else

@@ -1,20 +1,20 @@
 /* http_series.h: counts and durations of HTTP requests by method, route and class of status, under
- * the names and labels of the FastAPI instrumentator that vLLM uses. The table has one cell per
- * method and route that exist, and one row and column named "none" for whatever else clients make
- * up, so that no client can add to it. Not locked: the owner does that. */
+ * the names and labels of the FastAPI instrumentator that vLLM uses. There is one cell for each
+ * usual method and each route of routes.c, and one row and column named "none" for whatever else
+ * clients make up, so that no client can add to it. Not locked: the owner does that. */
 #ifndef PHI_SERVER_HTTP_SERIES_H
 #define PHI_SERVER_HTTP_SERIES_H
 
 #include "base/buf.h"
 #include "phidelity.h"
 
-enum { PHI_N_HTTP_METHODS = 8, PHI_N_HTTP_ROUTES = 8, PHI_N_HTTP_CLASSES = 5 };
+enum { PHI_N_HTTP_METHODS = 8, PHI_N_HTTP_ROUTES = 24, PHI_N_HTTP_CLASSES = 5 };
 
 struct phi_http_series {
     struct {
         uint64_t n[PHI_N_HTTP_CLASSES]; /* "1xx" to "5xx" */
         struct phi_histogram seconds;
-    } cells[PHI_N_HTTP_METHODS][PHI_N_HTTP_ROUTES];
+    } cells[PHI_N_HTTP_METHODS][PHI_N_HTTP_ROUTES]; /* the last of each is "none" */
     struct phi_histogram seconds; /* of all, in finer steps */
 };
 

@@ -23,6 +23,12 @@ PROMQL_WORDS = {
 }
 
 
+def known_flags():
+    """Flags of `phidelity serve`, from the tables that tests/cli/test_serve_flags.c checks."""
+    tables = SERVING.split("<!-- flags: begin -->")[1].split("<!-- flags: end -->")[0]
+    return set(re.findall(r"--(?:\[no-\])?([a-z][a-z0-9-]+)", tables))
+
+
 def known_series():
     """Names of samples, from the table of metrics that tests/server/test_metrics.c checks."""
     table = SERVING.split("<!-- metrics: begin -->")[1].split("<!-- metrics: end -->")[0]
@@ -115,6 +121,21 @@ class Deploy(unittest.TestCase):
                 yaml.yaml_event_delete(event)
             yaml.yaml_parser_delete(parser)
             self.assertEqual(n_documents, text.count(b"\n---\n") + 1)
+
+    def test_flags(self):
+        known = known_flags()
+        self.assertGreater(len(known), 60)
+        prose = re.sub(r"(?s)<!-- flags: begin -->.*<!-- flags: end -->", "", SERVING)
+        used = {f for code in re.findall(r"`([^`\n]+)`", prose) for f in re.findall(r"--([a-z][\w-]+)", code)}
+        used |= set(re.findall(r"(?m)^ *- --([\w-]+)$", (DEPLOY / "kubernetes.yaml").read_text()))
+        commands = re.findall(r"phidelity serve .*", SERVING + (DEPLOY / "phidelity.service").read_text())
+        used |= {f for command in commands for f in re.findall(r"--([a-z][\w-]+)", command)}
+        settings = re.search(r"printf '(.*)' \| sudo tee /etc/phidelity/serve\.yaml", SERVING)[1]
+        used |= {line.split(":")[0] for line in settings.split(r"\n") if line}
+        comments = "".join((DEPLOY / f).read_text() for f in ("phidelity.service", "nginx.conf"))
+        used |= set(re.findall(r"--([a-z][\w-]+)", comments))
+        self.assertGreater(len(used), 20)
+        self.assertEqual(used - {"a-b", "a_b", "x", "no-x"} - known, set())
 
     def test_links(self):
         anchors = {re.sub(r"[^\w -]", "", h).strip().lower().replace(" ", "-")

@@ -5,6 +5,7 @@
 #include "server/exposition.h"
 #include "server/metrics.h"
 #include "server/process_stats.h"
+#include "server/routes.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -565,6 +566,27 @@ static void test_http(void **state)
     phi_metrics_destroy(m);
 }
 
+/* Every route of the server is counted under its own path, or left out as in vLLM. */
+static void test_routes(void **state)
+{
+    (void)state;
+    for (const struct phi_route *route = phi_routes; route->path; route++) {
+        struct phi_metrics *m = create("m");
+        struct phi_buf text = {0}, series = {0};
+        phi_metrics_http_ended(m, phi_str_from(route->method), phi_str_from(route->path), 200, 0.2);
+        phi_metrics_write(m, NULL, &text);
+        phi_buf_printf(&series, "http_requests_total{handler=\"%s\",method=\"%s\",status=\"2xx\"}",
+                       route->path, route->method);
+        if (strstr(text.data, "handler="))
+            expect(&text, series.data, 1);
+        else
+            assert_true(route->flags & PHI_ROUTE_ALWAYS);
+        phi_buf_deinit(&series);
+        phi_buf_deinit(&text);
+        phi_metrics_destroy(m);
+    }
+}
+
 /* ---------------------------------------------------------------- process */
 
 static void test_process(void **state)
@@ -737,6 +759,7 @@ int main(void)
         cmocka_unit_test(test_request_figures),
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_http),
+        cmocka_unit_test(test_routes),
         cmocka_unit_test(test_process),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_out_of_memory),
