@@ -516,14 +516,6 @@ static void log_of_library(void *cls, const char *fmt, va_list arguments)
         memcpy(h->last_message, text, sizeof text);
 }
 
-static void panic_of_library(void *cls, const char *file, unsigned line, const char *reason)
-{
-    (void)cls;
-    phi_log(PHI_LOG_ERROR, "http: the library gave up: %s:%u: %s", file, line,
-            reason ? reason : "no reason");
-    abort();
-}
-
 /* The PEM files, in memory as the library wants them. */
 struct tls_files {
     struct phi_buf key, certificate, trust;
@@ -604,7 +596,6 @@ static enum phi_status start_daemon(struct phi_http *h, const struct tls_files *
         OPTION(HTTPS_MEM_TRUST, 0, tls->trust.data);
     OPTION(END, 0, NULL);
 #undef OPTION
-    MHD_set_panic_func(panic_of_library, NULL);
     h->daemon = MHD_start_daemon(flags, 0, NULL, NULL, access_handler, h, MHD_OPTION_EXTERNAL_LOGGER,
                                  log_of_library, h, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
     atomic_store(&h->started, true);
