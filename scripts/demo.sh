@@ -16,4 +16,4 @@ show() {
 }
 
 show generate models/phi-tiny-code -p 'def fibonacci(n):' --max-tokens 64 --temperature 0
-show chat models/phi3-tiny-chat -p 'What can you do?' --temperature 0 --stats
+show chat models/phi3-tiny-chat -p 'Anna has 3 apples and buys 4 more. How many apples does she have?' --temperature 0 --stats
