@@ -7,6 +7,7 @@
 #include "cli/serve.h"
 #include "base/clock.h"
 #include "base/dtype.h"
+#include "server/routes.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,12 +16,9 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 extern char **environ;
-
-enum { SPARE_DESCRIPTORS = 64 }; /* beside connections: files, the log, the library's own */
 
 static int run(int argc, char **argv);
 
@@ -95,22 +93,6 @@ static void wait_for_signal(void)
 
 /* --------------------------------------------------------------- the start */
 
-/* Each connection is a descriptor, and the usual soft limit is 1024. */
-static void raise_descriptor_limit(int max_connections)
-{
-    struct rlimit limit;
-    rlim_t wanted = (rlim_t)max_connections + SPARE_DESCRIPTORS;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
-        return;
-    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
-    setrlimit(RLIMIT_NOFILE, &limit);
-    if (limit.rlim_cur < wanted)
-        phi_log(PHI_LOG_WARNING,
-                "the limit of open files (%" PRIu64 ") allows fewer connections than "
-                "--max-connections %d",
-                (uint64_t)limit.rlim_cur, max_connections);
-}
-
 /* "1,234,567" */
 static const char *with_commas(uint64_t n, char out[32])
 {
@@ -145,16 +127,27 @@ static void log_address(const struct phi_server_options *o, int port)
                 scheme, host, port);
 }
 
+static void log_routes(void)
+{
+    struct phi_buf text = {0};
+    for (const struct phi_route *r = phi_routes; r->path; r++)
+        phi_buf_printf(&text, ", %s %s", r->method, r->path);
+    if (text.n > 0 && !text.failed)
+        phi_log(PHI_LOG_INFO, "Available routes are: %s", text.data + 2);
+    phi_buf_deinit(&text);
+}
+
 static void log_model(const struct phi_model *model, double seconds)
 {
     char parameters[32];
     struct phi_model_info m;
     phi_model_get_info(model, &m);
     phi_log(PHI_LOG_INFO,
-            "%s: %s parameters as %s, kernels for %s, %d threads; loading took %.2f s and %.2f "
+            "%s: %s parameters as %s, kernels for %s, %d thread%s; loading took %.2f s and %.2f "
             "GiB",
             m.architecture, with_commas(m.n_parameters, parameters), phi_dtype_name(m.dtype), m.isa,
-            m.n_threads, seconds, gib(m.weight_bytes + m.converted_bytes));
+            m.n_threads, m.n_threads == 1 ? "" : "s", seconds,
+            gib(m.weight_bytes + m.converted_bytes));
     if (!m.has_chat_template)
         phi_log(PHI_LOG_INFO,
                 "the model has no chat template: /v1/chat/completions needs --chat-template");
@@ -203,12 +196,12 @@ static enum phi_status start(struct service *v, const struct serve_settings *s,
                              struct phi_error *err)
 {
     double start_s = phi_clock_s();
-    raise_descriptor_limit(s->server.max_connections);
     PHI_TRY(phi_server_start(&s->server, &v->server, err));
     log_address(&s->server, phi_server_port(v->server));
     PHI_TRY(load(v, s, err));
     PHI_TRY(phi_server_open(v->server, v->model, v->engine, &s->sampling, err));
     atomic_store(&serving, true);
+    log_routes();
     phi_log(PHI_LOG_INFO, "Application startup complete after %.2f s.", phi_clock_s() - start_s);
     return PHI_OK;
 }
