@@ -12,9 +12,6 @@
 
 #include "base/buf.h"
 
-/* The Content-Type of the whole text. */
-#define PHI_EXPO_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
-
 /* Appends name="value", after a comma when out is not empty. The value may be anything: it is
  * escaped, and bytes that are not UTF-8 become U+FFFD. */
 void phi_expo_label(struct phi_buf *out, const char *name, struct phi_str value);
