@@ -92,6 +92,22 @@ static bool is_time_for(const struct phi_route *route, struct phi_exchange *x)
     return false;
 }
 
+/* False when it was refused: http.c keeps neither what is too large nor what memory ran out for. */
+static bool has_body(struct phi_exchange *x)
+{
+    struct phi_refusal refusal;
+    if (!x->body_too_large && !x->body.failed)
+        return true;
+    if (x->body_too_large)
+        phi_refuse(&refusal, PHI_REFUSED_SIZE, NULL,
+                   "The request's body is larger than %zu bytes (--max-body-bytes).",
+                   x->server->options->max_body_bytes);
+    else
+        phi_refuse_memory(&refusal);
+    phi_refusal_answer(&refusal, x);
+    return false;
+}
+
 void phi_route(struct phi_exchange *x)
 {
     bool path_exists = false;
@@ -101,7 +117,7 @@ void phi_route(struct phi_exchange *x)
         path_exists = true;
         if (!has_method(route, x->method))
             continue;
-        if (is_time_for(route, x))
+        if (is_time_for(route, x) && has_body(x))
             route->handle(x);
         return;
     }
