@@ -147,6 +147,43 @@ class Watched(unittest.TestCase):
             else:
                 self.assertTrue(json.loads(text)["choices"][0]["text"])
 
+    def test_documented_errors(self):
+        """A request for each row of the document's table that can be had from outside; the row has its
+        status and type."""
+        self.server.stop()
+        self.server = Server("--max-body-bytes", "4K", "--max-header-bytes", "4K", "--api-key", "secret")
+        key = {"Authorization": "Bearer secret"}
+        json_key = key | {"Content-Type": "application/json"}
+        path = "/v1/completions"
+        rows = [
+            ("POST", path, json_key, b"{", 400, "Bad Request"),
+            ("POST", path, json_key, b'{"prompt": 1.5}', 400, "Bad Request"),
+            ("POST", path, key | {"Content-Type": "text/plain"}, b"{}", 400, "Bad Request"),
+            ("POST", path, json_key, b'{"prompt": "a", "temperature": -1}', 400, "BadRequestError"),
+            ("POST", path, json_key, b'{"prompt": "a", "max_tokens": 1000000}', 400, "BadRequestError"),
+            ("POST", path, json_key, b'{"prompt": "a", "suffix": "b"}', 400, "BadRequestError"),
+            ("POST", path, json_key, b'{"prompt": "a", "model": "x"}', 404, "NotFoundError"),
+            ("POST", path, json_key, b" " * 5000, 413, "RequestTooLargeError"),
+            ("GET", "/v1/models", {}, None, 401, "Unauthorized"),
+            ("GET", "/v1/models", {"Authorization": "Bearer other"}, None, 401, "Unauthorized"),
+            ("GET", "/v1/embeddings", key, None, 404, "Not Found"),
+            ("GET", path, key, None, 405, "Method Not Allowed"),
+            ("GET", "/health", {"X": "a" * 100000}, None, 431, ""),
+        ]
+        errors = SERVING.split("### Errors")[1].split("### What")[0]
+        for method, path, headers, body, status, kind in rows:
+            got, text = self.server.request(method, path, body, headers)
+            self.assertEqual(got, status, (body, text))
+            self.assertRegex(errors, rf"(?m)^\| [\d, ]*{status}[\d, ]* \|.*{kind}")
+            if status == 431:
+                continue
+            answer = json.loads(text)
+            error = answer.get("error", answer.get("detail"))
+            self.assertEqual(error["type"] if isinstance(error, dict) else error, kind)
+            if isinstance(error, dict):
+                self.assertEqual(error["code"], status)
+                self.assertEqual(set(error), {"message", "type", "param", "code"})
+
     def test_metrics_count_what_was_asked(self):
         prompts = ["def fibonacci(n):", "import os", "class Stack:", "def fibonacci(n):"]
         usage = []
