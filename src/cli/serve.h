@@ -68,6 +68,7 @@ struct serve_settings {
     struct phi_generation generation; /* generation_config.json and what overrides it */
     struct phi_sampling sampling;     /* the defaults of requests, made from it */
     char *chat_template_kwargs;       /* owned */
+    struct phi_buf root_path;         /* without a '/' at its end */
     struct phi_buf text;              /* "flag=value" lines */
 };
 

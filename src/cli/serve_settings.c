@@ -98,7 +98,6 @@ static void set_address(struct phi_server_options *o, const struct serve_own_fla
     o->host = own->host;
     o->port = own->port;
     o->uds = own->uds;
-    o->root_path = own->root_path;
     o->api_keys = strings_of(&own->api_keys);
     o->ssl_keyfile = own->ssl_keyfile;
     o->ssl_certfile = own->ssl_certfile;
@@ -173,6 +172,15 @@ enum phi_status serve_settings_init(struct serve_settings *s, const struct cli_a
     o->model = args->positional[0];
     o->served_names = strings_of(&own->served_names);
     PHI_TRY(init_sampling(s, err));
+    if (own->root_path) {
+        size_t n = strlen(own->root_path);
+        while (n > 0 && own->root_path[n - 1] == '/')
+            n--;
+        phi_buf_append(&s->root_path, own->root_path, n);
+        if (s->root_path.failed)
+            return phi_fail_memory(err, "--root-path", n);
+        o->root_path = n > 0 ? s->root_path.data : NULL;
+    }
     if (own->chat_template_kwargs) {
         s->chat_template_kwargs = json_dumps(own->chat_template_kwargs, JSON_COMPACT);
         if (!s->chat_template_kwargs)
@@ -190,6 +198,7 @@ enum phi_status serve_settings_init(struct serve_settings *s, const struct cli_a
 void serve_settings_deinit(struct serve_settings *s)
 {
     phi_free(s->chat_template_kwargs);
+    phi_buf_deinit(&s->root_path);
     phi_buf_deinit(&s->text);
 }
 

@@ -475,6 +475,14 @@ static void test_server_options(void **state)
     assert_int_equal(o->allowed_origins.n, 1);
     assert_string_equal(o->allowed_origins.data[0], "*");
     assert_string_equal(o->settings_text, "model=MODEL");
+    assert_null(o->root_path);
+    done(&p);
+
+    PARSE(&p, "MODEL", "--root-path", "/a/b//");
+    assert_string_equal(p.settings.server.root_path, "/a/b");
+    done(&p);
+    PARSE(&p, "MODEL", "--root-path", "/");
+    assert_null(p.settings.server.root_path);
     done(&p);
 }
 
