@@ -63,7 +63,7 @@ static double median_s(int n_threads, work_fn fn, void *context)
 /* ---------------------------------------------------------------- limits */
 
 struct limits {
-    double read_gbps, fma_gflops, dot_gflops;
+    double read_gbps, fma_gflops, dot_gflops, int8_gflops;
 };
 
 struct probe {
@@ -92,6 +92,15 @@ static void dot_thread(void *context, int thread, int n_threads)
         p->work = work;
 }
 
+static void int8_thread(void *context, int thread, int n_threads)
+{
+    struct probe *p = context;
+    (void)n_threads;
+    double work = phi_peak_int8_dot(p->features);
+    if (thread == 0)
+        p->work = work;
+}
+
 /* Pieces as large as the strips of a weight matrix, handed out in the same way. */
 enum { READ_PIECE = 128 << 10 };
 
@@ -116,6 +125,12 @@ static void probe_dot(void *context)
     phi_pool_run(p->c->pool, dot_thread, p);
 }
 
+static void probe_int8(void *context)
+{
+    struct probe *p = context;
+    phi_pool_run(p->c->pool, int8_thread, p);
+}
+
 static void probe_read(void *context)
 {
     struct probe *p = context;
@@ -132,6 +147,8 @@ static struct limits measure_limits(struct phi_compute *c, unsigned features, co
     l.fma_gflops = n * p.work / seconds / 1e9;
     seconds = median_s(n, probe_dot, &p);
     l.dot_gflops = n * p.work / seconds / 1e9;
+    seconds = median_s(n, probe_int8, &p);
+    l.int8_gflops = n * p.work / seconds / 1e9;
     return l;
 }
 
@@ -171,7 +188,9 @@ static void print_line(const struct bench *b, const struct kernel_case *c, const
     struct kernel_work work = kernel_case_work(c);
     double gbps = work.n_bytes / seconds / 1e9, gflops = work.n_flops / seconds / 1e9;
     bool dot = c->op == OP_MATMUL_BF16_PAIRS && b->limits.dot_gflops > 0;
-    double peak = dot ? b->limits.dot_gflops : b->limits.fma_gflops;
+    double peak = kernel_op_is_quant_matmul(c->op) ? b->limits.int8_gflops
+                  : dot                            ? b->limits.dot_gflops
+                                                   : b->limits.fma_gflops;
     printf("%-48s %d thread%s %10.1f us %6.1f of %5.1f GB/s %4.0f%%", label,
            phi_pool_n_threads(b->compute.pool), phi_pool_n_threads(b->compute.pool) > 1 ? "s" : " ",
            seconds * 1e6, gbps, b->limits.read_gbps, 100 * gbps / b->limits.read_gbps);
@@ -184,7 +203,7 @@ static void print_line(const struct bench *b, const struct kernel_case *c, const
 static void time_case(const struct kernel_case *c, void *context)
 {
     struct bench *b = context;
-    bool by_strips = c->op <= OP_MATMUL_BF16_PAIRS;
+    bool by_strips = kernel_op_is_matmul(c->op);
     int n_threads = phi_pool_n_threads(b->compute.pool);
     char label[96];
     snprintf(label, sizeof label, "%s %s %zux%zux%zu", b->compute.kernels->name,
@@ -205,7 +224,7 @@ static void time_case(const struct kernel_case *c, void *context)
 static bool bench_table(struct bench *b, const struct phi_kernels *table, int n_threads)
 {
     struct phi_error err;
-    size_t scratch_bytes = phi_matmul_scratch_bytes(16384);
+    size_t scratch_bytes = phi_matmul_scratch_bytes(16384); /* more than quantised ones need */
     if (phi_compute_init(&b->compute, table, n_threads, scratch_bytes, &err) != PHI_OK) {
         fprintf(stderr, "bench_kernels: %s\n", err.text);
         return false;

@@ -58,6 +58,42 @@ __attribute__((target("avx512f,avx512bf16"))) static double dot_avx512_bf16(void
     }
     return 4.0 * 16 * CHAINS * ROUNDS;
 }
+
+__attribute__((target("avx2"))) static double int8_avx2(void)
+{
+    __m256i acc[CHAINS], bytes = _mm256_set1_epi8(1), ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 12
+    for (int i = 0; i < CHAINS; i++)
+        acc[i] = _mm256_set1_epi32(i);
+    for (int round = 0; round < ROUNDS; round++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < CHAINS; i++) {
+            __m256i pairs = _mm256_maddubs_epi16(bytes, acc[i]);
+            __asm__ volatile("" : "+x"(pairs)); /* else it would leave the loop */
+            acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(pairs, ones));
+        }
+    }
+    unsigned char sink[sizeof acc];
+    memcpy(sink, acc, sizeof acc);
+    __asm__ volatile("" : : "r"(sink) : "memory");
+    return 2.0 * 32 * CHAINS * ROUNDS;
+}
+
+__attribute__((target("avx512f,avx512vnni"))) static double int8_avx512_vnni(void)
+{
+    __m512i acc[CHAINS], bytes = _mm512_set1_epi32(0x01010101);
+#pragma GCC unroll 12
+    for (int i = 0; i < CHAINS; i++)
+        acc[i] = _mm512_set1_epi32(i);
+    for (int round = 0; round < ROUNDS; round++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < CHAINS; i++) {
+            acc[i] = _mm512_dpbusd_epi32(acc[i], bytes, bytes);
+            __asm__ volatile("" : "+v"(acc[i]));
+        }
+    }
+    return 8.0 * 16 * CHAINS * ROUNDS;
+}
 #endif
 
 static double fma_scalar(void)
@@ -90,6 +126,18 @@ double phi_peak_bf16_dot(unsigned features)
 #if defined(__x86_64__)
     if (features & PHI_CPU_AVX512_BF16)
         return dot_avx512_bf16();
+#endif
+    (void)features;
+    return 0.0;
+}
+
+double phi_peak_int8_dot(unsigned features)
+{
+#if defined(__x86_64__)
+    if (features & PHI_CPU_AVX512_VNNI)
+        return int8_avx512_vnni();
+    if (features & PHI_CPU_AVX2)
+        return int8_avx2();
 #endif
     (void)features;
     return 0.0;

@@ -11,6 +11,8 @@
 double phi_peak_fma(unsigned features);
 /* The same with bfloat16 dot products; 0 where there is no such instruction. */
 double phi_peak_bf16_dot(unsigned features);
+/* The same with products of bytes: VPDPBUSD, or the three instructions that AVX2 takes for it. */
+double phi_peak_int8_dot(unsigned features);
 
 /* Reads n bytes (a multiple of 64) once. The sum is returned so that the reads happen. */
 unsigned long long phi_peak_read(const void *p, size_t n);

@@ -43,6 +43,10 @@ struct phi_error {
 /* How matrix inputs and weights are held; docs/NUMERICS.md. PHI_AUTO: as the checkpoint says. */
 enum phi_dtype { PHI_AUTO = 0, PHI_FLOAT32 = 1, PHI_BFLOAT16 = 2, PHI_FLOAT16 = 3 };
 
+/* Integer weights of the linear layers, with int8 activations; docs/NUMERICS.md section 10.
+ * PHI_UNQUANTIZED: as the checkpoint holds them. */
+enum phi_quantization { PHI_UNQUANTIZED = 0, PHI_W8A8 = 1, PHI_W4A8 = 2 };
+
 /* A counted string: UTF-8, may hold NUL bytes, not NUL-terminated. */
 struct phi_text {
     const char *data;
@@ -87,7 +91,7 @@ void phi_model_close(struct phi_model *m); /* after every engine on it is destro
 
 struct phi_model_info {
     char architecture[64]; /* "PhiForCausalLM", "Phi3ForCausalLM" */
-    char isa[16];          /* "ref", "avx2", "avx512", "avx512_bf16" */
+    char isa[16];          /* "ref", "avx2", "avx512", "avx512_vnni", "avx512_bf16" */
     enum phi_dtype dtype;  /* of this run, never PHI_AUTO */
     enum phi_dtype file_dtype;
     uint64_t n_parameters;

@@ -6,6 +6,7 @@ if command -v cppcheck >/dev/null 2>&1; then
         --suppress=missingIncludeSystem --suppress=invalidPointerCast \
         -D_GNU_SOURCE '-DPHI_VERSION="0"' -I include -I src \
         -isrc/kernels/avx2.c -isrc/kernels/avx512.c -isrc/kernels/avx512_bf16.c \
+        -isrc/kernels/avx512_vnni.c \
         -isrc/formats/unicode_tables.c src || exit 1
     echo "cppcheck: clean"
 else

@@ -1,8 +1,9 @@
 /* avx512.c: the kernels for AVX-512 F, BW, DQ and VL. With many tokens a register holds the
  * lanes of two rows (x86_strip.h); with few, memory sets the speed and the 256-bit code of
- * x86_rows.h does as well. So do the kernels of x86_lanes.h. The weighted sum has no lanes and
+ * x86_rows.h does as well. So do the kernels of x86_lanes.h and x86_quant.h. The weighted sum has no lanes and
  * uses whole registers. */
 #include "kernels/avx512.h"
+#include "kernels/x86_quant.h"
 #include "kernels/x86_rows.h"
 #include "kernels/x86_strip.h"
 
@@ -62,7 +63,7 @@ void phi_avx512_matmul_f16(const struct phi_matmul *a)
         strip_matmul(a, STRIP_F16);
 }
 
-static void matmul_bf16_pairs(const struct phi_matmul *a)
+void phi_avx512_matmul_bf16_pairs(const struct phi_matmul *a)
 {
     if (a->n_tokens <= FEW_TOKENS)
         rows_matmul(a, DOT_PAIRS, TILE_TOKENS);
@@ -192,7 +193,10 @@ const struct phi_kernels phi_kernels_avx512 = {
     .matmul_f32 = phi_avx512_matmul_f32,
     .matmul_bf16 = phi_avx512_matmul_bf16,
     .matmul_f16 = phi_avx512_matmul_f16,
-    .matmul_bf16_pairs = matmul_bf16_pairs,
+    .matmul_bf16_pairs = phi_avx512_matmul_bf16_pairs,
+    .quantize_row = lanes_quantize_row,
+    .matmul_w8 = lanes_matmul_w8,
+    .matmul_w4 = lanes_matmul_w4,
     .to_bf16 = lanes_to_bf16,
     .to_f16 = lanes_to_f16,
     .from_bf16 = lanes_from_bf16,

@@ -1,7 +1,8 @@
 /* avx512_bf16.c: the AVX-512 kernels with the bfloat16 instructions. VDPBF16PS is the pair form
  * of docs/NUMERICS.md section 3 in one instruction: odd elements first, each product fused and
- * rounded on its own, denormals zero whatever MXCSR says. */
+ * rounded on its own, denormals zero whatever MXCSR says. Every processor that has it also has VNNI. */
 #include "kernels/avx512.h"
+#include "kernels/x86_quant.h"
 #include "kernels/x86_rows.h"
 #include "kernels/x86_strip.h"
 
@@ -54,11 +55,14 @@ static void to_bf16(uint16_t *y, const float *x, size_t n)
 
 const struct phi_kernels phi_kernels_avx512_bf16 = {
     .name = "avx512_bf16",
-    .features = PHI_AVX512_FEATURES | PHI_CPU_AVX512_BF16,
+    .features = PHI_AVX512_FEATURES | PHI_CPU_AVX512_VNNI | PHI_CPU_AVX512_BF16,
     .matmul_f32 = phi_avx512_matmul_f32,
     .matmul_bf16 = phi_avx512_matmul_bf16,
     .matmul_f16 = phi_avx512_matmul_f16,
     .matmul_bf16_pairs = matmul_bf16_pairs,
+    .quantize_row = lanes_quantize_row,
+    .matmul_w8 = phi_vnni_matmul_w8,
+    .matmul_w4 = phi_vnni_matmul_w4,
     .to_bf16 = to_bf16,
     .to_f16 = lanes_to_f16,
     .from_bf16 = lanes_from_bf16,

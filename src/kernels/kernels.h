@@ -43,6 +43,63 @@ static inline size_t phi_matmul_scratch_bytes(size_t k)
     return PHI_STRIP_ROWS * ((k + 15) / 16 * 16) * sizeof(float);
 }
 
+enum {
+    PHI_QUANT_MAX_K = 131072, /* columns of a quantised matrix (NUMERICS.md 10) */
+    PHI_QUANT_STEP = 128,     /* elements to which a quantised activation row is padded */
+    PHI_QUANT_BLOCK = 32      /* elements of one of its partial sums; groups are made of these */
+};
+
+/* One activation row of a quantised product. The elements of q are padded with zeros to a multiple
+ * of PHI_QUANT_STEP. Kernels that multiply unsigned weights need sums of q to correct for it:
+ *   PHI_W8A8: elements in their order; sums[0] = -128 * the sum of the row
+ *   PHI_W4A8: in each step of 128 elements the 64 even ones, then the 64 odd ones, as the nibbles of
+ *             a weight row lie; sums[b] = -8 * the sum of the elements of block b */
+struct phi_quant_row {
+    int8_t *q;     /* [phi_quant_padded(n)], 64-byte aligned */
+    int32_t *sums; /* [phi_quant_n_sums(n)] */
+};
+
+static inline size_t phi_quant_padded(size_t n)
+{
+    return (n + PHI_QUANT_STEP - 1) / PHI_QUANT_STEP * PHI_QUANT_STEP;
+}
+
+static inline size_t phi_quant_n_sums(size_t n)
+{
+    return phi_quant_padded(n) / PHI_QUANT_BLOCK;
+}
+
+/* y[m, n] = the quantised product of weight row n and activation row m, times x_scale[m].
+ *
+ * Weights stand as compressed-tensors files hold them. PHI_W8A8: int8, one float32 scale for each
+ * row. PHI_W4A8: the element 2i in the low nibble of byte i, 2i + 1 in the high one, each n + 8. */
+struct phi_quant_matmul {
+    const void *w;    /* [n_rows, k] */
+    size_t row_bytes; /* between weight rows */
+    size_t n_rows;    /* 1..PHI_STRIP_ROWS */
+    const void *w_scale; /* PHI_W8A8: float32 [n_rows]; PHI_W4A8: [n_rows, k / group]; unaligned */
+    size_t ld_scale;
+    enum phi_dtype scale_dtype; /* PHI_W4A8: float32 or bfloat16 */
+    size_t group;               /* PHI_W4A8: a multiple of 32 that divides k, or k itself */
+    const int8_t *x; /* [n_tokens, phi_quant_padded(k)], rows and ld_x multiples of 64 bytes */
+    size_t ld_x;
+    const int32_t *x_sums; /* [n_tokens, phi_quant_n_sums(k)] */
+    size_t ld_sums;
+    const float *x_scale; /* [n_tokens]; NULL = the product without token scales */
+    size_t n_tokens;      /* >= 1 */
+    size_t k;             /* <= PHI_QUANT_MAX_K */
+    float *y;             /* [n_tokens, n_rows] */
+    size_t ld_y;
+    void *scratch; /* 64-byte aligned, phi_quant_scratch_bytes(k) */
+};
+
+/* A strip as bytes, and its scales as float32. */
+static inline size_t phi_quant_scratch_bytes(size_t k)
+{
+    size_t groups = phi_quant_n_sums(k) + PHI_STRIP_ROWS;
+    return PHI_STRIP_ROWS * (phi_quant_padded(k) + groups * sizeof(float));
+}
+
 /* One query row against one block of keys; NUMERICS.md 7, steps 2 and 3. */
 struct phi_softmax_step {
     float *s;      /* [PHI_KEY_BLOCK] in: dot products; out: p, +0 outside [lo, hi) */
@@ -70,11 +127,12 @@ struct phi_weighted_sum {
 enum {
     PHI_CPU_AVX2 = 1,        /* AVX2, FMA, F16C */
     PHI_CPU_AVX512 = 2,      /* F, BW, DQ, VL */
-    PHI_CPU_AVX512_BF16 = 4, /* VDPBF16PS */
+    PHI_CPU_AVX512_VNNI = 4, /* VPDPBUSD */
+    PHI_CPU_AVX512_BF16 = 8, /* VDPBF16PS */
 };
 
 struct phi_kernels {
-    const char *name;  /* "ref", "avx2", "avx512", "avx512_bf16" */
+    const char *name;  /* "ref", "avx2", "avx512", "avx512_vnni", "avx512_bf16" */
     unsigned features; /* PHI_CPU_* that the table's code needs */
 
     /* Element form: float32 activations against float32, bfloat16, float16 weights. */
@@ -83,6 +141,12 @@ struct phi_kernels {
     void (*matmul_f16)(const struct phi_matmul *a);
     /* Pair form: bfloat16 activations and weights. */
     void (*matmul_bf16_pairs)(const struct phi_matmul *a);
+
+    /* Integer weights; NUMERICS.md 10. quantize_row fills `row` and returns the token scale. */
+    float (*quantize_row)(struct phi_quant_row row, const float *x, size_t n,
+                          enum phi_quantization form);
+    void (*matmul_w8)(const struct phi_quant_matmul *a);
+    void (*matmul_w4)(const struct phi_quant_matmul *a);
 
     /* y[n] = x[n] in another type. */
     void (*to_bf16)(uint16_t *y, const float *x, size_t n);

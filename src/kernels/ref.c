@@ -2,6 +2,7 @@
  * to be read; a faster table overrides what it can and must equal these. */
 #include "kernels/kernels.h"
 #include "kernels/elementary.h"
+#include "kernels/ref_quant.h"
 
 #include <assert.h>
 
@@ -232,6 +233,9 @@ const struct phi_kernels phi_kernels_ref = {
     .matmul_bf16 = matmul_bf16,
     .matmul_f16 = matmul_f16,
     .matmul_bf16_pairs = matmul_bf16_pairs,
+    .quantize_row = phi_ref_quantize_row,
+    .matmul_w8 = phi_ref_matmul_w8,
+    .matmul_w4 = phi_ref_matmul_w4,
     .to_bf16 = to_bf16,
     .to_f16 = to_f16,
     .from_bf16 = from_bf16,

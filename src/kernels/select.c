@@ -8,10 +8,12 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-extern const struct phi_kernels phi_kernels_avx2, phi_kernels_avx512, phi_kernels_avx512_bf16;
+extern const struct phi_kernels phi_kernels_avx2, phi_kernels_avx512, phi_kernels_avx512_vnni,
+    phi_kernels_avx512_bf16;
 
 static const struct phi_kernels *const tables[] = {
-    &phi_kernels_ref, &phi_kernels_avx2, &phi_kernels_avx512, &phi_kernels_avx512_bf16, NULL,
+    &phi_kernels_ref,         &phi_kernels_avx2,        &phi_kernels_avx512,
+    &phi_kernels_avx512_vnni, &phi_kernels_avx512_bf16, NULL,
 };
 
 /* XCR0: which register states the operating system saves. */
@@ -43,6 +45,9 @@ unsigned phi_cpu_features(void)
         !has(states, ZMM_STATE))
         return features;
     features |= PHI_CPU_AVX512;
+    enum { AVX512_VNNI = 1 << 11 }; /* leaf 7, subleaf 0, ECX */
+    if (has(ecx, AVX512_VNNI))
+        features |= PHI_CPU_AVX512_VNNI;
     enum { AVX512_BF16 = 1 << 5 }; /* leaf 7, subleaf 1, EAX */
     if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && has(eax, AVX512_BF16))
         features |= PHI_CPU_AVX512_BF16;
@@ -80,6 +85,6 @@ enum phi_status phi_kernels_select(const char *force, const struct phi_kernels *
     }
     if (!*out)
         return phi_fail(err, PHI_ERR_INVALID,
-                        "PHI_ISA=%s: unknown; one of ref, avx2, avx512, avx512_bf16", force);
+                        "PHI_ISA=%s: unknown; one of ref, avx2, avx512, avx512_vnni, avx512_bf16", force);
     return PHI_OK;
 }

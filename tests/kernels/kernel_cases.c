@@ -24,6 +24,12 @@ static const char *const op_names[N_KERNEL_OPS] = {
     [OP_WEIGHTED_SUM_BF16] = "weighted_sum_bf16",
     [OP_WEIGHTED_SUM_F16] = "weighted_sum_f16",
     [OP_SUM_EXP] = "sum_exp",
+    [OP_QUANTIZE_W8] = "quantize_w8",
+    [OP_QUANTIZE_W4] = "quantize_w4",
+    [OP_MATMUL_W8] = "matmul_w8",
+    [OP_MATMUL_W4_32] = "matmul_w4_32",
+    [OP_MATMUL_W4_64] = "matmul_w4_64",
+    [OP_MATMUL_W4_128] = "matmul_w4_128",
 };
 
 const char *kernel_op_name(enum kernel_op op)
@@ -31,9 +37,28 @@ const char *kernel_op_name(enum kernel_op op)
     return op_names[op];
 }
 
-static bool is_matmul(enum kernel_op op)
+bool kernel_op_is_quant_matmul(enum kernel_op op)
 {
-    return op <= OP_MATMUL_BF16_PAIRS;
+    return op >= OP_MATMUL_W8 && op <= OP_MATMUL_W4_128;
+}
+
+bool kernel_op_is_matmul(enum kernel_op op)
+{
+    return op <= OP_MATMUL_BF16_PAIRS || kernel_op_is_quant_matmul(op);
+}
+
+/* Groups cut k into equal parts: where this size does not, the whole row is one group. */
+static size_t group_of(const struct kernel_case *c)
+{
+    size_t group = c->op == OP_MATMUL_W4_32   ? 32
+                   : c->op == OP_MATMUL_W4_64 ? 64
+                                              : 128;
+    return c->k % group == 0 ? group : c->k;
+}
+
+static size_t quant_row_bytes(const struct kernel_case *c)
+{
+    return c->op == OP_MATMUL_W8 ? c->k : (c->k + 7) / 8 * 4;
 }
 
 static bool is_weighted_sum(enum kernel_op op)
@@ -97,7 +122,7 @@ static void softmax_cases(enum kernel_op op, visit_fn visit, void *context)
 
 void kernel_cases_each(enum kernel_op op, visit_fn visit, void *context)
 {
-    if (is_matmul(op))
+    if (kernel_op_is_matmul(op))
         matmul_cases(op, visit, context);
     else if (is_weighted_sum(op))
         weighted_sum_cases(op, visit, context);
@@ -136,7 +161,7 @@ static void timed_weighted_sum_cases(enum kernel_op op, visit_fn visit, void *co
 
 void kernel_timed_cases_each(enum kernel_op op, visit_fn visit, void *context)
 {
-    if (is_matmul(op))
+    if (kernel_op_is_matmul(op))
         timed_matmul_cases(op, visit, context);
     else if (is_weighted_sum(op))
         timed_weighted_sum_cases(op, visit, context);
@@ -151,7 +176,13 @@ struct kernel_work kernel_case_work(const struct kernel_case *c)
     double rows = (double)c->n_rows, tokens = (double)c->n_tokens, k = (double)c->k;
     double w_bytes = c->op == OP_MATMUL_F32 || c->op == OP_WEIGHTED_SUM_F32 ? 4 : 2;
     double x_bytes = c->op == OP_MATMUL_BF16_PAIRS ? 2 : 4;
-    if (is_matmul(c->op))
+    if (kernel_op_is_quant_matmul(c->op)) {
+        double scales = c->op == OP_MATMUL_W8 ? 4 : k / (double)group_of(c) * 2;
+        return (struct kernel_work){rows * ((double)quant_row_bytes(c) + scales) + tokens * k +
+                                        rows * tokens * 4,
+                                    2 * rows * tokens * k};
+    }
+    if (kernel_op_is_matmul(c->op))
         return (struct kernel_work){rows * k * w_bytes + tokens * k * x_bytes + rows * tokens * 4,
                                     2 * rows * tokens * k};
     if (is_weighted_sum(c->op))
@@ -192,11 +223,11 @@ static uint16_t random_f16(uint64_t *state, enum kernel_data data)
     return data == DATA_ZERO ? sign : (uint16_t)(sign | exponent << 10 | mantissa);
 }
 
-enum element { F32, BF16, F16, RAW32, RAW16 };
+enum element { F32, BF16, F16, RAW32, RAW16, RAW8 };
 
 static size_t element_bytes(enum element type)
 {
-    return type == F32 || type == RAW32 ? 4 : 2;
+    return type == F32 || type == RAW32 ? 4 : type == RAW8 ? 1 : 2;
 }
 
 static void fill(void *at, size_t n, enum element type, enum kernel_data data, uint64_t *state)
@@ -209,8 +240,10 @@ static void fill(void *at, size_t n, enum element type, enum kernel_data data, u
         uint16_t h = (uint16_t)u;
         if (element_bytes(type) == 4)
             memcpy((char *)at + i * 4, &u, 4);
-        else
+        else if (element_bytes(type) == 2)
             memcpy((char *)at + i * 2, &h, 2);
+        else
+            ((unsigned char *)at)[i] = (unsigned char)u;
     }
 }
 
@@ -235,6 +268,7 @@ struct kernel_run {
     size_t output_bytes;
     /* Inputs. */
     struct phi_matmul matmul;
+    struct phi_quant_matmul quant;
     struct phi_weighted_sum sum;
     struct phi_softmax_step softmax;
     const float *x, *y, *z;
@@ -300,6 +334,51 @@ static void make_matmul(struct kernel_run *run)
     run->matmul.w = matrix(run, c->n_rows, c->k, run->matmul.ld_w, types[c->op], c->gap);
     run->matmul.x = matrix(run, c->n_tokens, c->k, run->matmul.ld_x, x_type, 0);
     run->matmul.y = output(run, c->n_tokens * run->matmul.ld_y * sizeof(float));
+}
+
+/* Activations are float32 rows of every kind, made int8 by the reference. */
+static void make_quant_matmul(struct kernel_run *run)
+{
+    const struct kernel_case *c = &run->c;
+    struct phi_quant_matmul *a = &run->quant;
+    const enum phi_quantization form = c->op == OP_MATMUL_W8 ? PHI_W8A8 : PHI_W4A8;
+    const size_t k = c->k, padded = phi_quant_padded(k), n = c->n_tokens;
+    *a = (struct phi_quant_matmul){
+        .row_bytes = quant_row_bytes(c) + c->gap, .n_rows = c->n_rows, .group = group_of(c),
+        .scale_dtype = c->op == OP_MATMUL_W4_64 ? PHI_FLOAT32 : PHI_BFLOAT16,
+        .ld_x = padded + 64 * (c->gap + 1), .ld_sums = phi_quant_n_sums(k) + c->gap,
+        .k = k, .n_tokens = n, .ld_y = c->n_rows + c->gap,
+    };
+    const size_t n_groups = k / a->group;
+    a->ld_scale = n_groups + c->gap;
+    a->w = matrix(run, c->n_rows, quant_row_bytes(c), a->row_bytes, RAW8, c->gap);
+    a->w_scale = form == PHI_W8A8
+                     ? matrix(run, 1, c->n_rows, c->n_rows, F32, 0)
+                     : matrix(run, c->n_rows, n_groups, a->ld_scale,
+                              a->scale_dtype == PHI_FLOAT32 ? F32 : BF16, c->gap);
+    const float *x = matrix(run, n, k, k, F32, 0);
+    int8_t *q = guarded(run, (n - 1) * a->ld_x + padded, 0);
+    int32_t *sums = guarded(run, ((n - 1) * a->ld_sums + phi_quant_n_sums(k)) * sizeof *sums, 0);
+    float *scales = guarded(run, n * sizeof *scales, 0);
+    a->y = output(run, n * a->ld_y * sizeof(float));
+    if (run->failed)
+        return;
+    for (size_t m = 0; m < n; m++) {
+        struct phi_quant_row row = {q + m * a->ld_x, sums + m * a->ld_sums};
+        scales[m] = phi_kernels_ref.quantize_row(row, x + m * k, k, form);
+    }
+    a->x = q, a->x_sums = sums, a->x_scale = c->n_rows % 3 ? scales : NULL;
+}
+
+/* The output is q, then sums, then the scale. */
+static void make_quantize(struct kernel_run *run)
+{
+    const struct kernel_case *c = &run->c;
+    float *x = matrix(run, 1, c->k, c->k, F32, 0);
+    output(run, phi_quant_padded(c->k) + phi_quant_n_sums(c->k) * 4 + 64);
+    if (c->gap == 5 && x) /* one of the forms of row_cases: not finite */
+        x[c->k / 2] = c->k % 2 ? 1.0f / 0.0f : 0.0f / 0.0f;
+    run->x = x;
 }
 
 /* Row r sees keys [lo, hi), causal-like so that many rows share most keys; some see none. What
@@ -389,7 +468,11 @@ struct kernel_run *kernel_run_create(const struct kernel_case *c, uint64_t seed)
         return NULL;
     run->c = *c;
     run->random = seed;
-    if (is_matmul(c->op))
+    if (kernel_op_is_quant_matmul(c->op))
+        make_quant_matmul(run);
+    else if (c->op == OP_QUANTIZE_W8 || c->op == OP_QUANTIZE_W4)
+        make_quantize(run);
+    else if (kernel_op_is_matmul(c->op))
         make_matmul(run);
     else if (is_weighted_sum(c->op))
         make_weighted_sum(run);
@@ -430,6 +513,8 @@ const unsigned char *kernel_run_output(const struct kernel_run *run, size_t *n_b
 
 size_t kernel_run_scratch_bytes(const struct kernel_run *run)
 {
+    if (kernel_op_is_quant_matmul(run->c.op))
+        return phi_quant_scratch_bytes(run->c.k);
     return phi_matmul_scratch_bytes(run->c.k);
 }
 
@@ -448,6 +533,39 @@ static void call_matmul(const struct kernel_run *run, const struct phi_kernels *
         a.scratch = scratch;
         matmul[run->c.op](&a);
     }
+}
+
+static void call_quant_matmul(const struct kernel_run *run, const struct phi_kernels *t,
+                              size_t begin, size_t end, void *scratch)
+{
+    const bool w8 = run->c.op == OP_MATMUL_W8;
+    end = end < run->c.n_rows ? end : run->c.n_rows;
+    for (size_t row = begin; row < end; row += PHI_STRIP_ROWS) {
+        struct phi_quant_matmul a = run->quant;
+        a.w = (const char *)a.w + row * a.row_bytes;
+        a.w_scale = (const char *)a.w_scale +
+                    row * (w8 ? sizeof(float) : a.ld_scale * phi_dtype_bytes(a.scale_dtype));
+        a.y += row;
+        a.n_rows = end - row < PHI_STRIP_ROWS ? end - row : PHI_STRIP_ROWS;
+        a.scratch = scratch;
+        (w8 ? t->matmul_w8 : t->matmul_w4)(&a);
+    }
+}
+
+/* The row is made in aligned room and copied out, where outputs are compared. */
+static void call_quantize(const struct kernel_run *run, const struct phi_kernels *t, void *out)
+{
+    enum phi_quantization form = run->c.op == OP_QUANTIZE_W8 ? PHI_W8A8 : PHI_W4A8;
+    size_t padded = phi_quant_padded(run->c.k), n_sums = phi_quant_n_sums(run->c.k);
+    struct phi_quant_row row = {aligned_alloc(64, padded), malloc(n_sums * sizeof *row.sums)};
+    float scale = t->quantize_row(row, run->x, run->c.k, form);
+    if (scale != scale)
+        scale = 0.0f / 0.0f; /* any NaN is as good as another */
+    memcpy(out, row.q, padded);
+    memcpy((char *)out + padded, row.sums, n_sums * sizeof *row.sums);
+    memcpy((char *)out + padded + n_sums * sizeof *row.sums, &scale, sizeof scale);
+    free(row.q);
+    free(row.sums);
 }
 
 /* The fields that come out go behind the row, where outputs are compared. */
@@ -509,6 +627,16 @@ void kernel_run_call(struct kernel_run *run, const struct phi_kernels *t, size_t
         break;
     case OP_SUM_EXP:
         *(float *)out = t->sum_exp(x, run->max, n);
+        break;
+    case OP_QUANTIZE_W8:
+    case OP_QUANTIZE_W4:
+        call_quantize(run, t, out);
+        break;
+    case OP_MATMUL_W8:
+    case OP_MATMUL_W4_32:
+    case OP_MATMUL_W4_64:
+    case OP_MATMUL_W4_128:
+        call_quant_matmul(run, t, begin, end, scratch);
         break;
     case N_KERNEL_OPS:
         break;

@@ -27,10 +27,19 @@ enum kernel_op {
     OP_WEIGHTED_SUM_BF16,
     OP_WEIGHTED_SUM_F16,
     OP_SUM_EXP,
+    OP_QUANTIZE_W8, /* phi_quant_row of either form */
+    OP_QUANTIZE_W4,
+    OP_MATMUL_W8,
+    OP_MATMUL_W4_32, /* by the size of a group */
+    OP_MATMUL_W4_64, /* this one with float32 scales */
+    OP_MATMUL_W4_128,
     N_KERNEL_OPS
 };
 
 const char *kernel_op_name(enum kernel_op op);
+/* Products with integer weights, and products of all kinds. */
+bool kernel_op_is_quant_matmul(enum kernel_op op);
+bool kernel_op_is_matmul(enum kernel_op op);
 
 /* What the random numbers look like. */
 enum kernel_data {
