@@ -9,7 +9,7 @@ export CC
 endif
 PROGRAM = $(BUILD)/phidelity
 
-.PHONY: all deps demo check check-oracle bench lint fuzz asan-check tsan-check clean
+.PHONY: all deps demo-deps demo check check-oracle bench lint fuzz asan-check tsan-check clean
 
 all: $(BUILD)/build.ninja
 	@ninja -C $(BUILD)
@@ -21,7 +21,10 @@ $(BUILD)/build.ninja:
 deps:
 	@scripts/deps.sh install
 
-demo: deps all
+demo-deps:
+	@scripts/deps.sh install demo
+
+demo: demo-deps all
 	@scripts/demo.sh $(PROGRAM)
 
 check: deps all

@@ -1,6 +1,7 @@
 #!/bin/sh
 # deps.sh check:   is everything there that the build needs? If not, one line says what to do.
 # deps.sh install: installs what is missing with apt, as root or by sudo; does nothing when all is there.
+# deps.sh install demo: also what the demonstration asks the server with.
 # deps.sh install oracle: also what the Python environment of `make check-oracle` needs.
 set -u
 packages=
@@ -31,6 +32,9 @@ if command -v pkg-config >/dev/null 2>&1; then
     need "libcmocka-dev" pkg-config --exists cmocka
 else
     packages="$packages pkg-config libjansson-dev libyaml-dev libmicrohttpd-dev libgnutls28-dev libcmocka-dev"
+fi
+if [ "${2:-}" = demo ]; then
+    need "curl" command -v curl
 fi
 if [ "${2:-}" = oracle ]; then
     need "python3-venv" python3 -c 'import venv, ensurepip'
