@@ -27,11 +27,16 @@ if [ -z "${PHI_ORACLE_PYTHON:-}" ] && ! cmp -s "$requirements" "$venv/requiremen
     echo "making $venv"
     make_venv || give_up "cannot make $venv"
 fi
+# A process for each core, four at most (they hold models); each torch has one thread, since most of
+# the suite is Python.
+workers=$(nproc)
+[ "$workers" -le 4 ] || workers=4
 mkdir -p "$build"
 report=$build/oracle.xml
 rm -f "$report"
 PHIDELITY=$PWD/$build/phidelity PHI_BUILD=$PWD/$build TOKENIZERS_PARALLELISM=false \
-    "$python" -m pytest tests/oracle --junitxml="$report" -q </dev/null
+    OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} \
+    "$python" -m pytest tests/oracle -n "$workers" --dist loadfile --junitxml="$report" -q </dev/null
 status=$?
 python3 scripts/summary.py "$report" || status=1
 exit $status

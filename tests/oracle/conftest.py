@@ -20,7 +20,6 @@ sys.path.insert(0, str(ROOT / "tools"))
 import make_checkpoint  # noqa: E402  (tools/ is on the path only now)
 
 PROGRAM = Path(os.environ.get("PHIDELITY", ROOT / "build" / "phidelity")).absolute()
-figures = []  # (test, what, value): printed after the run
 
 
 def run_program(*arguments):
@@ -50,8 +49,13 @@ def checkpoint(tmp_path_factory):
 
     def make(preset, n_layers):
         folder = parent / f"{preset}-{n_layers}-{recipe:08x}"
-        if not (folder / "config.json").exists():  # written last, so a broken run leaves none
-            make_checkpoint.make(preset, folder, n_layers=n_layers)
+        if not folder.exists():  # appears whole, whoever else is making it
+            unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
+            make_checkpoint.make(preset, unfinished, n_layers=n_layers)
+            try:
+                unfinished.rename(folder)
+            except OSError:
+                shutil.rmtree(unfinished)
         return folder
 
     yield make
@@ -62,11 +66,16 @@ def checkpoint(tmp_path_factory):
 @pytest.fixture
 def figure(request):
     """figure(what, value): a measured number to show in the summary."""
-    return lambda what, value: figures.append((request.node.name, what, value))
+    return lambda what, value: request.node.user_properties.append((what, str(value)))
 
 
 def pytest_terminal_summary(terminalreporter):
-    if figures:
+    """Also what worker processes measured: a report carries its test's properties to this one."""
+    reports = [r for kind in ("passed", "failed") for r in terminalreporter.stats.get(kind, [])
+               if r.user_properties]
+    if reports:
         terminalreporter.section("measured")
-    for test, what, value in figures:
-        terminalreporter.write_line(f"{test:<44} {what:<44} {value}")
+    for report in reports:
+        for what, value in report.user_properties:
+            name = report.nodeid.rpartition("::")[2]
+            terminalreporter.write_line(f"{name:<44} {what:<44} {value}")
