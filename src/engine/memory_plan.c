@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum {
@@ -18,20 +19,28 @@ enum {
 
 /* ---------------------------------------------------------------- the machine */
 
-/* "Name:   123 kB" in a file of /proc; 0 when it is not there. */
-static uint64_t proc_bytes(const char *path, const char *name)
+/* a - b, but not below 0. */
+static uint64_t less(uint64_t a, uint64_t b)
 {
-    char line[128], format[64];
-    unsigned long long kilobytes = 0;
+    return a > b ? a - b : 0;
+}
+
+/* The number in the line of the file that begins with `name`; 0 when there is none. */
+static uint64_t number_after(const char *path, const char *name)
+{
+    char line[128];
+    size_t n = strlen(name);
+    uint64_t number = 0;
     FILE *f = fopen(path, "re");
     if (!f)
         return 0;
-    snprintf(format, sizeof format, "%s: %%llu kB", name);
     while (fgets(line, sizeof line, f))
-        if (sscanf(line, format, &kilobytes) == 1)
+        if (strncmp(line, name, n) == 0) {
+            number = strtoull(line + n, NULL, 10);
             break;
+        }
     fclose(f);
-    return kilobytes * 1024;
+    return number;
 }
 
 /* One number in a file of the container's control group; UINT64_MAX for "max" or no such file. */
@@ -49,17 +58,20 @@ static uint64_t cgroup_bytes(const char *path)
 void phi_memory_read(struct phi_memory *out)
 {
     out->total_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    out->process_bytes = proc_bytes("/proc/self/status", "RssAnon");
-    out->available_bytes = proc_bytes("/proc/meminfo", "MemAvailable");
+    out->process_bytes = 1024 * number_after("/proc/self/status", "RssAnon:");
+    out->available_bytes = 1024 * number_after("/proc/meminfo", "MemAvailable:");
     if (out->available_bytes == 0)
         out->available_bytes = out->total_bytes;
     uint64_t limit = cgroup_bytes("/sys/fs/cgroup/memory.max");
-    uint64_t used = cgroup_bytes("/sys/fs/cgroup/memory.current");
-    if (limit < out->total_bytes) {
-        uint64_t left = used < limit ? limit - used : 0;
-        out->total_bytes = limit;
-        out->available_bytes = left < out->available_bytes ? left : out->available_bytes;
-    }
+    if (limit >= out->total_bytes)
+        return;
+    /* Files that were read, weights among them, count as used, but give way. */
+    uint64_t used = less(cgroup_bytes("/sys/fs/cgroup/memory.current"),
+                         number_after("/sys/fs/cgroup/memory.stat", "inactive_file ") +
+                             number_after("/sys/fs/cgroup/memory.stat", "active_file "));
+    uint64_t left = less(limit, used);
+    out->total_bytes = limit;
+    out->available_bytes = left < out->available_bytes ? left : out->available_bytes;
 }
 
 /* ---------------------------------------------------------------- options */
@@ -137,11 +149,6 @@ static enum phi_status fail_too_small(const struct phi_memory_plan *p, size_t n_
         "%.3f GiB are there for it; the longest context that fits is %zu tokens: lower "
         "max_model_len, or give the KV cache more memory.",
         n_tokens, gib(sequence_bytes(p, n_tokens)), gib(room_bytes), longest);
-}
-
-static uint64_t less(uint64_t a, uint64_t b)
-{
-    return a > b ? a - b : 0;
 }
 
 /* How many bytes the pool may have at most. */

@@ -33,6 +33,15 @@ static void fill_logit_rows(const struct phi_engine *e, const struct phi_plan_en
         *rows = entry->first_row + entry->n_rows - 1;
 }
 
+/* Either this sees that the request was cancelled in the meantime, or who cancels it sees that it
+ * is dominant. */
+static void set_dominant(struct phi_engine *e, struct phi_request *r)
+{
+    atomic_store(&e->dominant, r);
+    if (atomic_load(&r->cancelled))
+        atomic_store(&e->cancel_step, true);
+}
+
 static struct phi_batch make_batch(struct phi_engine *e, const struct phi_plan *plan)
 {
     for (uint32_t i = 0; i < plan->n_entries; i++) {
@@ -52,7 +61,7 @@ static struct phi_batch make_batch(struct phi_engine *e, const struct phi_plan *
             .long_regime = entry->sequence->long_regime,
         };
         if (entry->n_rows > plan->n_rows / 2)
-            atomic_store(&e->dominant, a->request);
+            set_dominant(e, a->request);
     }
     return (struct phi_batch){
         .tokens = e->tokens,

@@ -106,3 +106,47 @@ void run(struct phi_engine *e, const int32_t *ids, size_t n, const struct phi_sa
 {
     collect(submit(e, ids, n, s), out, 1);
 }
+
+static int hold(void *context, size_t first_row, size_t n_rows, const float *logits)
+{
+    struct held *h = context;
+    (void)first_row, (void)n_rows, (void)logits;
+    pthread_mutex_lock(&h->lock);
+    h->is_held = true;
+    pthread_cond_broadcast(&h->changed);
+    while (!h->let_go)
+        pthread_cond_wait(&h->changed, &h->lock);
+    pthread_mutex_unlock(&h->lock);
+    return 0;
+}
+
+static void *held_main(void *arg)
+{
+    struct held *h = arg;
+    const int32_t id = 1;
+    phi_engine_logits(h->engine, &id, 1, hold, h, NULL);
+    return NULL;
+}
+
+void hold_engine(struct held *h, struct phi_engine *e)
+{
+    *h = (struct held){.engine = e};
+    pthread_mutex_init(&h->lock, NULL);
+    pthread_cond_init(&h->changed, NULL);
+    pthread_create(&h->thread, NULL, held_main, h);
+    pthread_mutex_lock(&h->lock);
+    while (!h->is_held)
+        pthread_cond_wait(&h->changed, &h->lock);
+    pthread_mutex_unlock(&h->lock);
+}
+
+void let_engine_go(struct held *h)
+{
+    pthread_mutex_lock(&h->lock);
+    h->let_go = true;
+    pthread_cond_broadcast(&h->changed);
+    pthread_mutex_unlock(&h->lock);
+    pthread_join(h->thread, NULL);
+    pthread_cond_destroy(&h->changed);
+    pthread_mutex_destroy(&h->lock);
+}

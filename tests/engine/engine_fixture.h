@@ -5,6 +5,8 @@
 
 #include "phidelity.h"
 
+#include <pthread.h>
+
 enum { MAX_OUTPUT = 512 };
 
 /* "$PHI_TESTS/golden/<dir>" into a static buffer. */
@@ -40,6 +42,18 @@ struct answer {
 
 /* Reads a request to its end into answers[n]; checks the order of events; releases it. */
 void collect(struct phi_request *r, struct answer *answers, int n);
+
+/* An engine whose thread is held in a sink of phi_engine_logits: what is submitted meanwhile has
+ * arrived, in this order, when it is let go. */
+struct held {
+    struct phi_engine *engine;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool is_held, let_go;
+};
+void hold_engine(struct held *h, struct phi_engine *e);
+void let_engine_go(struct held *h);
 
 /* submit and collect, for n = 1. */
 void run(struct phi_engine *e, const int32_t *ids, size_t n, const struct phi_sampling *s,

@@ -1,6 +1,5 @@
 /* How a program that waits for many requests at once learns of their news, what it can count, and
- * when it is told to come back later. Where the engine must be busy at a known moment, its thread
- * is held in a sink of phi_engine_logits. */
+ * when it is told to come back later. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -113,58 +112,6 @@ static void test_one_call_for_each_event(void **state)
 
 /* ---------------------------------------------------------------- a busy engine */
 
-struct holder {
-    struct phi_engine *engine;
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool held, let_go;
-};
-
-static int hold(void *context, size_t first_row, size_t n_rows, const float *logits)
-{
-    struct holder *h = context;
-    (void)first_row, (void)n_rows, (void)logits;
-    pthread_mutex_lock(&h->lock);
-    h->held = true;
-    pthread_cond_broadcast(&h->changed);
-    while (!h->let_go)
-        pthread_cond_wait(&h->changed, &h->lock);
-    pthread_mutex_unlock(&h->lock);
-    return 0;
-}
-
-static void *holder_main(void *arg)
-{
-    struct holder *h = arg;
-    phi_engine_logits(h->engine, prompt, 1, hold, h, NULL);
-    return NULL;
-}
-
-/* Returns when the engine's thread is in the sink. */
-static void engine_hold(struct holder *h, struct phi_engine *e)
-{
-    *h = (struct holder){.engine = e};
-    pthread_mutex_init(&h->lock, NULL);
-    pthread_cond_init(&h->changed, NULL);
-    pthread_create(&h->thread, NULL, holder_main, h);
-    pthread_mutex_lock(&h->lock);
-    while (!h->held)
-        pthread_cond_wait(&h->changed, &h->lock);
-    pthread_mutex_unlock(&h->lock);
-}
-
-static void engine_let_go(struct holder *h)
-{
-    pthread_mutex_lock(&h->lock);
-    h->let_go = true;
-    pthread_cond_broadcast(&h->changed);
-    pthread_mutex_unlock(&h->lock);
-    pthread_join(h->thread, NULL);
-    pthread_cond_destroy(&h->changed);
-    pthread_mutex_destroy(&h->lock);
-}
-
 /* However a request ends, its end is told once: cancelled before it began, released unread, or
  * under an engine that goes. A request that was refused is never told of. */
 static void test_the_end_is_told_once(void **state)
@@ -176,13 +123,13 @@ static void test_the_end_is_told_once(void **state)
     struct phi_sampling s = greedy(100), bad = s, many = s;
     struct phi_request *r[N];
     struct listener *l[N];
-    struct holder h;
+    struct held h;
     struct phi_event ev;
     atomic_int n_events = 0, n_ends = 0;
     many.n = 3;
     many.temperature = 1;
     bad.top_p = 2;
-    engine_hold(&h, e);
+    hold_engine(&h, e);
     for (int i = 0; i < N; i++) {
         l[i] = listener_new(&n_events, &n_ends);
         r[i] = submit_to(e, i == 1 ? &many : &s, l[i]);
@@ -193,7 +140,7 @@ static void test_the_end_is_told_once(void **state)
                      PHI_ERR_INVALID);
     for (int i = 0; i < 3; i++)
         phi_request_cancel(r[i]);
-    engine_let_go(&h);
+    let_engine_go(&h);
     for (int i = 0; i < 3; i++) {
         struct phi_request_stats stats;
         while (phi_request_next(r[i], &ev, -1) == 1)
@@ -233,12 +180,12 @@ static void test_full_queue(void **state)
     struct phi_request *r[MOST], *refused;
     struct phi_error err;
     struct phi_engine_stats stats;
-    struct holder h;
+    struct held h;
     many.n = 2;
     many.temperature = 1;
     bad.n = 0;
     for (int round = 0; round < 3; round++) {
-        engine_hold(&h, e);
+        hold_engine(&h, e);
         for (int i = 0; i < MOST; i++) /* a refused request leaves its place */
             assert_int_equal(phi_request_submit(e, prompt, N_PROMPT, &bad, NULL, &refused, NULL),
                              PHI_ERR_INVALID);
@@ -253,7 +200,7 @@ static void test_full_queue(void **state)
         assert_int_equal(stats.n_waiting, MOST + 1);
         if (round == 1)
             phi_request_cancel(r[1]); /* leaves its place without a first step */
-        engine_let_go(&h);
+        let_engine_go(&h);
         for (int i = 0; i < MOST; i++)
             collect(r[i], a, i == 0 ? 2 : 1);
     }

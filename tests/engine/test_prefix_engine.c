@@ -104,6 +104,61 @@ static void test_answers_are_cached_too(void **state)
     free(a);
 }
 
+/* Reads a request to its end; what it found in the cache. */
+static size_t cached_tokens(struct phi_engine *e, const int32_t *ids, size_t n,
+                            const struct phi_sampling *s, const char *salt, struct answer *a)
+{
+    struct phi_request_options o = {.cache_salt = {salt, strlen(salt)}};
+    struct phi_request_stats stats;
+    struct phi_request *r;
+    struct phi_event ev;
+    memset(a, 0, sizeof *a);
+    assert_int_equal(phi_request_submit(e, ids, n, s, &o, &r, NULL), PHI_OK);
+    do {
+        assert_int_equal(phi_request_next(r, &ev, -1), 1);
+        memcpy(a->tokens + a->n_tokens, ev.tokens, ev.n_tokens * sizeof *ev.tokens);
+        a->n_tokens += ev.n_tokens;
+    } while (!ev.last);
+    phi_request_get_stats(r, &stats);
+    phi_request_release(r);
+    return stats.n_cached_tokens;
+}
+
+/* The second time, a prompt computes one token only, also when it fills its last block; but not for
+ * another salt, nor when the logprobs of its tokens are asked for. The answer is the same. */
+static void test_what_a_repeated_prompt_computes(void **state)
+{
+    static const struct {
+        size_t n; /* tokens of the prompt */
+        const char *salt, *again;
+        int prompt_logprobs;
+        size_t n_cached;
+    } cases[] = {
+        {64, "", "", -1, 63},       {65, "", "", -1, 64},      {63, "", "", -1, 48},
+        {15, "", "", -1, 0},        {16, "", "", -1, 15},      {64, "", "pepper", -1, 0},
+        {64, "pepper", "", -1, 0},  {64, "salt", "pepper", -1, 0},
+        {64, "salt", "salt", -1, 63}, {64, "", "", 0, 0},
+    };
+    struct answer *a = malloc(2 * sizeof *a), *b = a + 1;
+    struct phi_model *m = open_model(golden_dir("phi3-gqa"), PHI_FLOAT32, 1);
+    int32_t ids[N_LONGEST];
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct phi_engine *e = engine_with(m, true, 16, 0);
+        struct phi_sampling s = greedy(1), more;
+        make_prompt(3, ids);
+        more = s;
+        more.prompt_logprobs = cases[i].prompt_logprobs;
+        assert_int_equal(cached_tokens(e, ids, cases[i].n, &s, cases[i].salt, a), 0);
+        assert_int_equal(cached_tokens(e, ids, cases[i].n, &more, cases[i].again, b),
+                         cases[i].n_cached);
+        assert_int_equal(a->tokens[0], b->tokens[0]);
+        phi_engine_destroy(e);
+    }
+    phi_model_close(m);
+    free(a);
+}
+
 /* Many requests over a pool that holds little more than one: constant preemption and eviction. */
 static void test_under_pressure(void **state)
 {
@@ -137,6 +192,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hits_have_the_bits_of_misses),
         cmocka_unit_test(test_answers_are_cached_too),
+        cmocka_unit_test(test_what_a_repeated_prompt_computes),
         cmocka_unit_test(test_under_pressure),
     };
     return cmocka_run_group_tests_name("engine/prefix_engine", tests, NULL, NULL);
