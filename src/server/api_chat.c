@@ -155,10 +155,10 @@ static void choices_end(struct phi_out *o)
     phi_out_close(o, ']');
 }
 
-static void chunk_end(struct phi_genjob *g, struct phi_out *o)
+static void chunk_end(struct phi_genjob *g, size_t i, struct phi_out *o)
 {
     if (g->continuous_usage)
-        phi_genjob_write_usage(g, o);
+        phi_genjob_write_choice_usage(g, i, o);
     phi_event_end(o);
 }
 
@@ -179,7 +179,7 @@ static void write_plain_chunk(struct phi_genjob *g, size_t i, struct phi_buf *ou
         phi_out_ids(&o, "prompt_token_ids", g->prompts[0].ids, g->prompts[0].n_ids);
     if (with_role && g->fields.return_prompt_text && g->prompts[0].text)
         phi_out_text(&o, "prompt_text", (struct phi_str){g->prompts[0].text, g->prompts[0].n_text});
-    chunk_end(g, &o);
+    chunk_end(g, i, &o);
 }
 
 /* The role goes out with the first token, not before: a client that takes the first event's time
@@ -203,7 +203,7 @@ static void write_chunks(struct phi_genjob *g, size_t i, struct phi_buf *out)
     phi_genjob_write_finish(c, &o, false);
     write_token_ids(g, c, &o);
     choices_end(&o);
-    chunk_end(g, &o);
+    chunk_end(g, i, &o);
 }
 
 static bool has_opening(const struct phi_genjob *g)

@@ -202,7 +202,7 @@ static void write_chunks(struct phi_genjob *g, size_t i, struct phi_buf *out)
     write_choice(g, i, &o);
     phi_out_close(&o, ']');
     if (g->continuous_usage)
-        phi_genjob_write_usage(g, &o);
+        phi_genjob_write_choice_usage(g, i, &o);
     phi_event_end(&o);
 }
 

@@ -27,6 +27,8 @@ enum phi_status phi_fields_parse(struct phi_exchange *x, struct phi_fields *f,
                                  struct phi_refusal *r)
 {
     *f = (struct phi_fields){0};
+    if (x->body.failed)
+        return phi_refuse_memory(r);
     if (!is_json_type(phi_exchange_header(x, "Content-Type")))
         return phi_refuse(r, PHI_REFUSED_SHAPE, NULL,
                           "Unsupported Media Type: Only 'application/json' is allowed");

@@ -438,6 +438,23 @@ void phi_genjob_write_head(const struct phi_genjob *g, struct phi_out *o, const 
     phi_out_c(o, "model", phi_server_model_name(g->server));
 }
 
+static void write_usage(struct phi_out *o, size_t n_prompt, size_t n_answer, const size_t *n_cached)
+{
+    phi_out_open(o, "usage", '{');
+    phi_out_int(o, "prompt_tokens", (int64_t)n_prompt);
+    phi_out_int(o, "total_tokens", (int64_t)(n_prompt + n_answer));
+    phi_out_int(o, "completion_tokens", (int64_t)n_answer);
+    if (n_cached) {
+        phi_out_open(o, "prompt_tokens_details", '{');
+        phi_out_int(o, "cached_tokens", (int64_t)*n_cached);
+        phi_out_close(o, '}');
+    } else {
+        phi_out_null(o, "prompt_tokens_details");
+    }
+    phi_out_close(o, '}');
+}
+
+/* A prompt counts once, whatever its n. */
 void phi_genjob_write_usage(const struct phi_genjob *g, struct phi_out *o)
 {
     size_t n_prompt = 0, n_answer = 0, n_cached = 0;
@@ -447,18 +464,14 @@ void phi_genjob_write_usage(const struct phi_genjob *g, struct phi_out *o)
     }
     for (size_t i = 0; i < g->n_choices; i++)
         n_answer += g->choices[i].n_output;
-    phi_out_open(o, "usage", '{');
-    phi_out_int(o, "prompt_tokens", (int64_t)n_prompt);
-    phi_out_int(o, "total_tokens", (int64_t)(n_prompt + n_answer));
-    phi_out_int(o, "completion_tokens", (int64_t)n_answer);
-    if (g->server->options->prompt_tokens_details) {
-        phi_out_open(o, "prompt_tokens_details", '{');
-        phi_out_int(o, "cached_tokens", (int64_t)n_cached);
-        phi_out_close(o, '}');
-    } else {
-        phi_out_null(o, "prompt_tokens_details");
-    }
-    phi_out_close(o, '}');
+    write_usage(o, n_prompt, n_answer,
+                g->server->options->prompt_tokens_details ? &n_cached : NULL);
+}
+
+void phi_genjob_write_choice_usage(const struct phi_genjob *g, size_t i, struct phi_out *o)
+{
+    const struct phi_prompt *p = &g->prompts[i / (size_t)g->sampling.n];
+    write_usage(o, p->n_ids, g->choices[i].n_output, NULL);
 }
 
 void phi_genjob_write_fingerprint(struct phi_out *o)

@@ -108,8 +108,9 @@ enum phi_status phi_genjob_start(struct phi_genjob *g, struct phi_exchange *x,
 
 /* Members that answers and chunks share: id, object, created, model. */
 void phi_genjob_write_head(const struct phi_genjob *g, struct phi_out *o, const char *object);
-/* "usage" of all that has come so far. */
+/* "usage" of all that has come so far, or of one choice and its prompt. */
 void phi_genjob_write_usage(const struct phi_genjob *g, struct phi_out *o);
+void phi_genjob_write_choice_usage(const struct phi_genjob *g, size_t i, struct phi_out *o);
 void phi_genjob_write_fingerprint(struct phi_out *o);
 /* finish_reason, and stop_reason where the answer has ended or `always`. */
 void phi_genjob_write_finish(const struct phi_choice *c, struct phi_out *o, bool always);

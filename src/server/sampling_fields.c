@@ -237,7 +237,7 @@ enum phi_status phi_genjob_read(struct phi_genjob *g, struct phi_exchange *x,
     PHI_TRY(phi_fields_check(f->body, set, r));
     PHI_TRY(set_id(g, x, r));
     g->include_usage = f->stream && (f->include_usage || o->force_include_usage);
-    g->continuous_usage = f->stream && f->include_usage && f->continuous_usage_stats;
+    g->continuous_usage = g->include_usage && f->continuous_usage_stats;
     g->tokens_as_ids = f->return_tokens_as_token_ids || o->return_tokens_as_token_ids;
     return read_sampling(g, r);
 }

@@ -182,6 +182,8 @@ void ask(struct phi_server *s, const struct question *q, struct reply *out)
         run_job(side);
     if (out->status == 0 && !q->drop_at_pull)
         fail_msg("%s %s was not answered", q->method, q->path);
+    out->n_allocations = phi_alloc_count();
+    phi_alloc_fail_nth(0);
     json_error_t ignored;
     if (!out->is_stream && out->body.data)
         out->json = json_loadb(out->body.data, out->body.n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES,

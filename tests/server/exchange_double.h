@@ -21,6 +21,7 @@ struct reply {
     struct phi_buf body;
     json_t *json; /* the body, when it is JSON */
     int n_pulls;
+    long n_allocations; /* since the last phi_alloc_fail_nth; with the answer, failing ends */
 };
 
 struct question {

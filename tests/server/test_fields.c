@@ -26,9 +26,11 @@ static int teardown(void **state)
     return 0;
 }
 
-static const char COMPLETION[] = "{\"prompt\": \"def f(x):\", \"max_tokens\": 2, \"temperature\": 0}";
-static const char CHAT[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"What is 2 plus 3?\"}],"
-                           " \"max_tokens\": 2, \"temperature\": 0}";
+static const char COMPLETION[] =
+    "{\"prompt\": \"def f(x):\", \"max_tokens\": 2, \"temperature\": 0}";
+static const char CHAT[] =
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"What is 2 plus 3?\"}],"
+    " \"max_tokens\": 2, \"temperature\": 0}";
 
 static const char *const SHAPE = "Bad Request", *const VALUE = "BadRequestError";
 
@@ -182,8 +184,8 @@ static const struct row both[] = {
     {"{\"response_format\": {\"type\": \"json_object\"}}", VALUE, "response_format"},
     {"{\"response_format\": {\"type\": \"structural_tag\"}}", VALUE, "response_format"},
     {"{\"response_format\": {\"type\": \"json_schema\"}}", SHAPE, "response_format"},
-    {"{\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": \"a\"}}}", VALUE,
-     "response_format"},
+    {"{\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": \"a\"}}}",
+     VALUE, "response_format"},
     {"{\"response_format\": {\"type\": \"poem\"}}", SHAPE, NULL},
     {"{\"response_format\": {}}", SHAPE, NULL},
     {"{\"response_format\": \"text\"}", SHAPE, NULL},
@@ -451,7 +453,9 @@ static void test_content_types(void **state)
     for (size_t i = 0; i < N(types); i++) {
         struct reply r;
         ask(&code.server,
-            &(struct question){.method = "POST", .path = "/v1/completions", .body = COMPLETION,
+            &(struct question){.method = "POST",
+                               .path = "/v1/completions",
+                               .body = COMPLETION,
                                .content_type = types[i].type},
             &r);
         if (types[i].good)
@@ -498,8 +502,9 @@ static void test_chat_errors(void **state)
 {
     (void)state;
     struct reply r;
-    char *body = with(CHAT, MESSAGES("{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"user\", "
-                                     "\"content\": [{\"type\": \"text\", \"text\": 5}]}"));
+    char *body =
+        with(CHAT, MESSAGES("{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"user\", "
+                            "\"content\": [{\"type\": \"text\", \"text\": 5}]}"));
     post(&chat.server, "/v1/chat/completions", body, &r);
     expect_error(&r, 400, SHAPE, NULL);
     assert_non_null(strstr(text_at(r.json, "error.message"), "messages[1].content[0].text"));
@@ -527,14 +532,10 @@ static void test_chat_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fields_of_both),
-        cmocka_unit_test(test_fields_of_completions),
-        cmocka_unit_test(test_fields_of_chat),
-        cmocka_unit_test(test_null_is_absent),
-        cmocka_unit_test(test_bodies),
-        cmocka_unit_test(test_content_types),
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_chat_errors),
+        cmocka_unit_test(test_fields_of_both), cmocka_unit_test(test_fields_of_completions),
+        cmocka_unit_test(test_fields_of_chat), cmocka_unit_test(test_null_is_absent),
+        cmocka_unit_test(test_bodies),         cmocka_unit_test(test_content_types),
+        cmocka_unit_test(test_order),          cmocka_unit_test(test_chat_errors),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
