@@ -41,6 +41,7 @@ struct phi_exchange {
     char request_id[64];   /* X-Request-Id when that is short printable ASCII, else random */
     struct phi_buf body;   /* whole; the handler may take it; `failed` when memory ran out */
     bool body_too_large;   /* more than max_body_bytes: it was not kept */
+    bool header_too_large; /* more than max_header_bytes: the body was not kept */
 
     struct phi_job *job;   /* set by the handler */
     struct phi_buf stream; /* bytes of a streaming answer that are not sent yet */

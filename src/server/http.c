@@ -40,7 +40,7 @@ struct phi_http {
     struct MHD_Daemon *daemon;
     struct phi_watch *watch;
     atomic_size_t n_active;
-    atomic_bool started, quiesced;
+    atomic_bool started, quiesced, stopping;
     int listen_fd;
     char last_message[256]; /* of the library, while it starts */
 };
@@ -59,6 +59,7 @@ struct phi_http_side {
     double start_s;
     size_t n_dropped; /* bytes of a body that nobody wants */
     bool has_header, keeps_body, is_dispatched, is_streaming, stream_ended;
+    atomic_bool client_left;
     size_t n_sent; /* of x.stream */
     int http_status;
     struct header_line *header_lines;
@@ -164,7 +165,10 @@ static void *begin_exchange(void *cls, const char *uri, struct MHD_Connection *c
 static void cancel_job(void *exchange)
 {
     struct phi_exchange *x = exchange;
+    if (!atomic_load(&x->side->http->stopping))
+        atomic_store(&x->side->client_left, true);
     x->job->cancel(x->job);
+    phi_exchange_wake(x);
 }
 
 static void end_exchange(void *cls, struct MHD_Connection *connection, void **con_cls,
@@ -183,8 +187,9 @@ static void end_exchange(void *cls, struct MHD_Connection *connection, void **co
         x->job = NULL;
     }
     if (side->is_dispatched) {
-        h->callbacks.ended(x, side->http_status, why == MHD_REQUEST_TERMINATED_COMPLETED_OK,
-                           phi_clock_s() - side->start_s);
+        bool whole =
+            why == MHD_REQUEST_TERMINATED_COMPLETED_OK && !atomic_load(&side->client_left);
+        h->callbacks.ended(x, side->http_status, whole, phi_clock_s() - side->start_s);
         atomic_fetch_sub(&h->n_active, 1);
     }
     phi_watch_allow(h->watch, side->peer, h->options->idle_timeout_s);
@@ -247,9 +252,13 @@ static void take_header(struct phi_http_side *side, const char *url, const char 
     x->method = phi_str_from(method);
     x->path = path_of(o, url);
     x->body.limit = o->max_body_bytes;
+    size_t n_header =
+        MHD_get_connection_info(side->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE)
+            ->header_size;
+    x->header_too_large = n_header > o->max_header_bytes;
     x->body_too_large = declared_length(x) > o->max_body_bytes;
     set_request_id(x);
-    side->keeps_body = !x->body_too_large && side->http->callbacks.wants_body(x);
+    side->keeps_body = !x->header_too_large && !x->body_too_large && side->http->callbacks.wants_body(x);
 }
 
 /* False to give up on a client that goes on and on with what is not wanted. */
@@ -342,7 +351,7 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max)
     struct phi_exchange *x = &side->x;
     (void)position;
     while (side->n_sent == x->stream.n) {
-        if (x->stream.failed)
+        if (x->stream.failed || atomic_load(&side->client_left))
             return MHD_CONTENT_READER_END_WITH_ERROR;
         if (side->stream_ended)
             return MHD_CONTENT_READER_END_OF_STREAM;
@@ -390,6 +399,8 @@ static enum MHD_Result advance(struct phi_http_side *side)
     struct phi_exchange *x = &side->x;
     while (!side->response && !side->is_streaming) {
         forget_news(side);
+        if (atomic_load(&side->client_left))
+            return MHD_NO; /* nobody is there to be answered */
         if (!x->job || x->job->pull(x, x->job) == PHI_JOB_DONE)
             return side->response ? queue_answer(side) : MHD_NO; /* out of memory */
         if (sleep_until_woken(side))
@@ -657,6 +668,7 @@ void phi_http_quiesce(struct phi_http *h)
 
 void phi_http_cancel_all(struct phi_http *h)
 {
+    atomic_store(&h->stopping, true);
     phi_watch_cancel_all(h->watch);
 }
 

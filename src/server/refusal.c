@@ -11,6 +11,7 @@ static const struct {
     [PHI_REFUSED_SHAPE] = {400, "Bad Request"},
     [PHI_REFUSED_VALUE] = {400, "BadRequestError"},
     [PHI_REFUSED_UNKNOWN] = {404, "NotFoundError"},
+    [PHI_REFUSED_HEADER] = {431, "RequestHeaderFieldsTooLarge"},
     [PHI_REFUSED_SIZE] = {413, "RequestTooLargeError"},
     [PHI_REFUSED_INTERNAL] = {500, "InternalServerError"},
     [PHI_REFUSED_LATER] = {503, "ServiceUnavailableError"},

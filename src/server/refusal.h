@@ -11,6 +11,7 @@ enum phi_refusal_kind {
     PHI_REFUSED_SHAPE, /* 400 "Bad Request": not JSON, a field missing or of a wrong type */
     PHI_REFUSED_VALUE, /* 400 "BadRequestError": well-formed, but not something that can be done */
     PHI_REFUSED_UNKNOWN,  /* 404 "NotFoundError" */
+    PHI_REFUSED_HEADER,   /* 431 "RequestHeaderFieldsTooLarge" */
     PHI_REFUSED_SIZE,     /* 413 "RequestTooLargeError" */
     PHI_REFUSED_INTERNAL, /* 500 "InternalServerError" */
     PHI_REFUSED_LATER     /* 503 "ServiceUnavailableError": may succeed later */

@@ -93,12 +93,16 @@ static bool is_time_for(const struct phi_route *route, struct phi_exchange *x)
 }
 
 /* False when it was refused: http.c keeps neither what is too large nor what memory ran out for. */
-static bool has_body(struct phi_exchange *x)
+static bool is_complete(struct phi_exchange *x)
 {
     struct phi_refusal refusal;
-    if (!x->body_too_large && !x->body.failed)
+    if (!x->header_too_large && !x->body_too_large && !x->body.failed)
         return true;
-    if (x->body_too_large)
+    if (x->header_too_large)
+        phi_refuse(&refusal, PHI_REFUSED_HEADER, NULL,
+                   "The request's header is larger than %zu bytes (--h11-max-incomplete-event-size).",
+                   x->server->options->max_header_bytes);
+    else if (x->body_too_large)
         phi_refuse(&refusal, PHI_REFUSED_SIZE, NULL,
                    "The request's body is larger than %zu bytes (--max-body-bytes).",
                    x->server->options->max_body_bytes);
@@ -117,7 +121,7 @@ void phi_route(struct phi_exchange *x)
         path_exists = true;
         if (!has_method(route, x->method))
             continue;
-        if (is_time_for(route, x) && has_body(x))
+        if (is_time_for(route, x) && is_complete(x))
             route->handle(x);
         return;
     }
