@@ -45,16 +45,16 @@ bool phi_scheduler_before(const struct phi_scheduler *s, const struct phi_sequen
     return a->arrival < b->arrival;
 }
 
-/* Into its place, looked for from the end where it is likely to be: new ones belong to the end,
- * preempted ones to the front. */
-static void waiting_insert(struct phi_scheduler *s, struct phi_sequence *q, bool from_front)
+/* Into its place, looked for from `near`, one that waits, or from the end (NULL). */
+static void waiting_insert(struct phi_scheduler *s, struct phi_sequence *q,
+                           struct phi_sequence *near)
 {
-    struct phi_sequence *before = from_front ? NULL : s->waiting_last;
-    struct phi_sequence *after = from_front ? s->waiting_first : NULL;
-    for (; from_front && after && phi_scheduler_before(s, after, q); after = after->next)
-        before = after;
-    for (; !from_front && before && phi_scheduler_before(s, q, before); before = before->previous)
-        after = before;
+    struct phi_sequence *before = near ? near : s->waiting_last;
+    while (before && before->next && phi_scheduler_before(s, before->next, q))
+        before = before->next;
+    while (before && phi_scheduler_before(s, q, before))
+        before = before->previous;
+    struct phi_sequence *after = before ? before->next : s->waiting_first;
     q->previous = before;
     q->next = after;
     *(before ? &before->next : &s->waiting_first) = q;
@@ -67,6 +67,8 @@ static void waiting_remove(struct phi_scheduler *s, struct phi_sequence *q)
 {
     *(q->previous ? &q->previous->next : &s->waiting_first) = q->next;
     *(q->next ? &q->next->previous : &s->waiting_last) = q->previous;
+    if (s->waiting_newest == q)
+        s->waiting_newest = q->previous;
     q->next = q->previous = NULL;
     s->n_waiting--;
 }
@@ -131,7 +133,8 @@ void phi_scheduler_add(struct phi_scheduler *s, struct phi_sequence *q)
 {
     assert(q->n_tokens >= 1 && q->n_blocks == 0 && q->n_computed == 0);
     q->arrival = ++s->n_arrived;
-    waiting_insert(s, q, false);
+    waiting_insert(s, q, s->waiting_newest);
+    s->waiting_newest = q;
 }
 
 void phi_scheduler_end(struct phi_scheduler *s, struct phi_sequence *q)
@@ -150,7 +153,7 @@ static void preempt_last(struct phi_scheduler *s)
 {
     struct phi_sequence *q = s->running[--s->n_running];
     drop_blocks(s, q);
-    waiting_insert(s, q, true);
+    waiting_insert(s, q, s->waiting_first);
     q->n_preemptions++;
     s->plan.n_preempted++;
 }

@@ -66,6 +66,8 @@ struct phi_scheduler {
     struct phi_sequence **running; /* [max_num_seqs] in order */
     uint32_t n_running;
     struct phi_sequence *waiting_first, *waiting_last; /* in order */
+    struct phi_sequence *waiting_newest; /* where the next one to arrive may belong: the answers to a
+                                            prompt come one after the other; NULL = no idea */
     size_t n_waiting;
     struct phi_plan plan;
 };

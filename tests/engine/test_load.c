@@ -21,7 +21,7 @@ enum {
     N_LONGEST = 30,
     MAX_TOKENS = 50,
     N_THREADS = 5,
-    N_ROUNDS = 10,
+    N_ROUNDS = 7,
     N_OPEN = 6
 };
 
