@@ -108,6 +108,7 @@ struct phi_model_info {
     int32_t stop_ids[64];
     int32_t bos_id, eos_id; /* -1 = none */
     bool truncates_left;    /* the tokenizer cuts long prompts at their beginning */
+    int longest_token_bytes; /* no token is more bytes of text, blanks aside; 0 = unknown */
     bool has_chat_template;
     bool has_weights;
     int n_threads;

@@ -110,6 +110,18 @@ static enum phi_status open_net(struct phi_model *m, const struct phi_model_opti
     return phi_net_open(&net, &m->net, err);
 }
 
+/* A spelling has at least as many bytes as the text it stands for. (Blanks are aside because added
+ * tokens may swallow any number of them.) */
+static void find_longest_token(struct phi_model *m)
+{
+    int32_t n = m->tokenizer ? phi_tokenizer_n_ids(m->tokenizer) : 0;
+    for (int32_t id = 0; id < n; id++) {
+        size_t n_bytes = phi_tokenizer_spelling(m->tokenizer, id).n;
+        if (n_bytes <= INT32_MAX && (int)n_bytes > m->longest_token_bytes)
+            m->longest_token_bytes = (int)n_bytes;
+    }
+}
+
 static void join_stop_ids(struct phi_model *m)
 {
     int32_t eos = m->tokenizer ? phi_tokenizer_eos_id(m->tokenizer) : -1;
@@ -132,6 +144,7 @@ static enum phi_status open_parts(struct phi_model *m, const struct phi_model_op
     PHI_TRY(open_tokenizer(m, text_dir, o->tokenizer != NULL, err));
     PHI_TRY(open_template(m, text_dir, o->chat_template, err));
     join_stop_ids(m);
+    find_longest_token(m);
     return o->no_weights ? PHI_OK : open_net(m, o, err);
 }
 
@@ -223,6 +236,7 @@ void phi_model_get_info(const struct phi_model *m, struct phi_model_info *out)
         out->n_token_ids = phi_tokenizer_n_ids(m->tokenizer);
         if (phi_tokenizer_bos_id(m->tokenizer) >= 0)
             out->bos_id = phi_tokenizer_bos_id(m->tokenizer);
+        out->longest_token_bytes = m->longest_token_bytes;
         out->truncates_left = phi_tokenizer_truncates_left(m->tokenizer);
     }
     out->n_stop_ids = m->config.n_stop_ids;

@@ -17,6 +17,7 @@ struct phi_model {
     struct phi_net *net;                     /* NULL: no_weights */
     const struct phi_kernels *kernels;
     int n_threads;
+    int longest_token_bytes; /* of the vocabulary; 0 = none */
     int32_t eos_id; /* primary: the tokenizer's, else the config's first; -1 = none */
 };
 

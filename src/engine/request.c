@@ -262,7 +262,8 @@ static struct phi_answer *take_ready(struct phi_request *r, int timeout_ms)
     while (r->n_ready == 0) {
         if (timeout_ms < 0)
             pthread_cond_wait(&r->changed, &r->lock);
-        else if (pthread_cond_timedwait(&r->changed, &r->lock, &deadline) == ETIMEDOUT)
+        else if (timeout_ms == 0 ||
+                 pthread_cond_timedwait(&r->changed, &r->lock, &deadline) == ETIMEDOUT)
             break;
     }
     if (r->n_ready == 0)
