@@ -47,9 +47,7 @@ static enum phi_status read_prompt(struct phi_genjob *g, struct phi_refusal *r)
     struct phi_prompt *p = &g->prompts[0];
     PHI_TRY(phi_conversation_render(g->server, f, &p->text, &p->n_text, r));
     read_role(g);
-    enum phi_status status = phi_tokenize(g->server->model, (struct phi_text){p->text, p->n_text},
-                                          f->add_special_tokens, &p->ids, &p->n_ids, &r->error);
-    return status == PHI_OK ? PHI_OK : phi_refuse_status(r, NULL);
+    return phi_genjob_tokenize(g, p, (struct phi_text){p->text, p->n_text}, r);
 }
 
 /* ---------------------------------------------------------------- answers */

@@ -61,9 +61,7 @@ static enum phi_status read_text(struct phi_genjob *g, struct phi_prompt *p, con
         memcpy(p->text, text.data, text.n + 1);
         p->n_text = text.n;
     }
-    enum phi_status status = phi_tokenize(g->server->model, text, g->fields.add_special_tokens,
-                                          &p->ids, &p->n_ids, &r->error);
-    return status == PHI_OK ? PHI_OK : phi_refuse_status(r, NULL);
+    return phi_genjob_tokenize(g, p, text, r);
 }
 
 static enum phi_status read_prompts(struct phi_genjob *g, struct phi_refusal *r)

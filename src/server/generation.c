@@ -7,7 +7,11 @@
 
 #include <time.h>
 
-enum { MAX_CHOICES = 65536 }; /* of one HTTP request */
+enum {
+    MAX_CHOICES = 65536, /* of one HTTP request */
+    /* Tokens of a text up to this long are counted, and the error says how many there are. */
+    CHEAP_TEXT_BYTES = 1 << 16
+};
 
 /* ---------------------------------------------------------------- one comes, one goes */
 
@@ -120,6 +124,47 @@ static int64_t room_for_prompt(const struct phi_genjob *g, int64_t max_model_len
 {
     int64_t n_answer = g->max_tokens > 0 ? g->max_tokens : 1;
     return max_model_len - n_answer;
+}
+
+/* Bytes that are not blanks: of blanks, an added token may swallow any number. */
+static size_t count_solid_bytes(struct phi_text text)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < text.n; i++)
+        n += (unsigned char)text.data[i] > ' ';
+    return n;
+}
+
+static enum phi_status check_text(const struct phi_genjob *g, struct phi_text text,
+                                  struct phi_refusal *r)
+{
+    struct phi_model_info model;
+    struct phi_engine_info engine;
+    phi_model_get_info(g->server->model, &model);
+    phi_engine_get_info(g->server->engine, &engine);
+    int64_t room = room_for_prompt(g, engine.max_model_len);
+    if (room < 1 || g->fields.truncate_prompt_tokens.given || model.longest_token_bytes == 0)
+        return PHI_OK;
+    size_t most = (size_t)room * (size_t)model.longest_token_bytes;
+    if (text.n <= CHEAP_TEXT_BYTES || text.n <= most || count_solid_bytes(text) <= most)
+        return PHI_OK;
+    return phi_refuse(r, PHI_REFUSED_VALUE, "input_text",
+                      "This model's maximum context length is %d tokens. However, you requested "
+                      "%lld output tokens and your prompt contains %zu bytes (more than %zu bytes, "
+                      "which is the upper bound for %lld input tokens). Please reduce the length "
+                      "of the input prompt or the number of requested output tokens. "
+                      "(parameter=input_text, value=%zu)",
+                      engine.max_model_len, (long long)g->max_tokens, text.n, most,
+                      (long long)room, text.n);
+}
+
+enum phi_status phi_genjob_tokenize(struct phi_genjob *g, struct phi_prompt *p,
+                                    struct phi_text text, struct phi_refusal *r)
+{
+    PHI_TRY(check_text(g, text, r));
+    enum phi_status status = phi_tokenize(g->server->model, text, g->fields.add_special_tokens,
+                                          &p->ids, &p->n_ids, &r->error);
+    return status == PHI_OK ? PHI_OK : phi_refuse_status(r, NULL);
 }
 
 static enum phi_status truncate_prompts(struct phi_genjob *g, int64_t max_model_len,

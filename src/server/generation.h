@@ -94,6 +94,11 @@ void phi_genjob_handle(struct phi_exchange *x, const struct phi_genjob_form *for
 enum phi_status phi_genjob_read(struct phi_genjob *g, struct phi_exchange *x,
                                 const struct phi_field_set *set, struct phi_refusal *r);
 
+/* The ids of a prompt's text. A text that is too long by its bytes alone is refused before it takes
+ * time; so g->max_tokens comes first. */
+enum phi_status phi_genjob_tokenize(struct phi_genjob *g, struct phi_prompt *p,
+                                    struct phi_text text, struct phi_refusal *r);
+
 /* n prompts, empty yet, and their choices. */
 enum phi_status phi_genjob_set_prompts(struct phi_genjob *g, size_t n, struct phi_refusal *r);
 

@@ -497,6 +497,33 @@ static void test_order(void **state)
     }
 }
 
+/* A text that cannot fit whatever its tokens are is refused for its length; blanks do not count. */
+static void test_long_texts(void **state)
+{
+    (void)state;
+    static char text[100001];
+    struct reply r;
+    json_t *body = json_pack("{s:s, s:i}", "prompt", "", "max_tokens", 2);
+    static const char *const params[] = {"input_text", "input_tokens"};
+    for (int i = 0; i < 2; i++) {
+        memset(text, i == 0 ? 'a' : ' ', sizeof text - 1);
+        json_object_set_new(body, "prompt", json_string(text));
+        char *dumped = json_dumps(body, 0);
+        post(&code.server, "/v1/completions", dumped, &r);
+        expect_error(&r, 400, VALUE, params[i]);
+        free(dumped);
+        reply_deinit(&r);
+    }
+    json_object_set_new(body, "truncate_prompt_tokens", json_integer(-1));
+    char *dumped = json_dumps(body, 0);
+    post(&code.server, "/v1/completions", dumped, &r);
+    assert_int_equal(r.status, 200);
+    expect_int(r.json, "usage.prompt_tokens", 254);
+    free(dumped);
+    json_decref(body);
+    reply_deinit(&r);
+}
+
 /* The place of an error in a message, and a model that has no template. */
 static void test_chat_errors(void **state)
 {
@@ -535,7 +562,8 @@ int main(void)
         cmocka_unit_test(test_fields_of_both), cmocka_unit_test(test_fields_of_completions),
         cmocka_unit_test(test_fields_of_chat), cmocka_unit_test(test_null_is_absent),
         cmocka_unit_test(test_bodies),         cmocka_unit_test(test_content_types),
-        cmocka_unit_test(test_order),          cmocka_unit_test(test_chat_errors),
+        cmocka_unit_test(test_order),          cmocka_unit_test(test_long_texts),
+        cmocka_unit_test(test_chat_errors),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
