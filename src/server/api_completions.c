@@ -8,7 +8,7 @@
 static enum phi_status check(struct phi_genjob *g, struct phi_refusal *r)
 {
     const json_t *prompt = g->fields.prompt;
-    if (!prompt || (json_is_string(prompt) && json_string_length(prompt) == 0))
+    if (json_is_string(prompt) && json_string_length(prompt) == 0)
         return phi_refuse(r, PHI_REFUSED_SHAPE, NULL,
                           "Either prompt or prompt_embeds must be provided and non-empty.");
     return PHI_OK;

@@ -292,68 +292,65 @@ enum phi_status phi_fields_check(const json_t *object, const struct phi_field_se
 
 /* ---------------------------------------------------------------- the schema */
 
-static void write_array_schema(struct phi_out *o, const char *key, const char *item_type)
+#define ARRAY_OF(item) "{\"type\":\"array\",\"items\":" item "}"
+#define STRING "{\"type\":\"string\"}"
+#define FULL_STRING "{\"type\":\"string\",\"minLength\":1}"
+#define INTEGER "{\"type\":\"integer\"}"
+#define TOKEN "{\"type\":\"integer\",\"minimum\":0}"
+#define FULL_ARRAY_OF(item) "{\"type\":\"array\",\"minItems\":1,\"items\":" item "}"
+
+/* Of each kind, the schemas of which a value matches one. Numbers and texts have ranges besides. */
+static const char *const kind_schemas[] = {
+    [PHI_FIELD_BOOL] = "{\"type\":\"boolean\"}",
+    [PHI_FIELD_TEXTS] = ARRAY_OF(STRING),
+    [PHI_FIELD_STOP] = FULL_STRING "," ARRAY_OF(FULL_STRING),
+    [PHI_FIELD_IDS] = ARRAY_OF(INTEGER),
+    [PHI_FIELD_TOKENS] = ARRAY_OF(TOKEN),
+    [PHI_FIELD_BIAS] = "{\"type\":\"object\",\"additionalProperties\":{\"type\":\"number\"}}",
+    /* clang-format off */
+    [PHI_FIELD_PROMPT] = FULL_STRING "," FULL_ARRAY_OF(STRING) "," FULL_ARRAY_OF(TOKEN) ","
+                         FULL_ARRAY_OF(FULL_ARRAY_OF(TOKEN)),
+    /* clang-format on */
+    [PHI_FIELD_OBJECT] = "{\"type\":\"object\"}",
+    [PHI_FIELD_OBJECTS] = ARRAY_OF("{\"type\":\"object\"}"),
+    [PHI_FIELD_VALUE] = NULL,
+};
+
+static void write_number_schema(struct phi_out *o, const struct phi_field *row)
 {
-    phi_out_open(o, key, '{');
-    phi_out_c(o, "type", "array");
-    phi_out_open(o, "items", '{');
-    phi_out_c(o, "type", item_type);
-    phi_out_close(o, '}');
+    bool is_above = row->flags & PHI_FIELD_ABOVE;
+    phi_out_open(o, NULL, '{');
+    phi_out_c(o, "type", row->kind == PHI_FIELD_INT ? "integer" : "number");
+    if (row->must && isfinite(row->lo))
+        phi_out_real(o, is_above ? "exclusiveMinimum" : "minimum", row->lo);
+    if (row->must && isfinite(row->hi))
+        phi_out_real(o, "maximum", row->hi);
     phi_out_close(o, '}');
 }
 
-static void write_type(struct phi_out *o, const char *key, const char *type)
-{
-    phi_out_open(o, key, '{');
-    phi_out_c(o, "type", type);
-    phi_out_close(o, '}');
-}
-
-/* The alternatives of a kind, as members of "anyOf". */
+/* The values of a row, as members of "anyOf". */
 static void write_alternatives(struct phi_out *o, const struct phi_field *row)
 {
-    static const char *const simple[] = {
-        [PHI_FIELD_BOOL] = "boolean", [PHI_FIELD_INT] = "integer",   [PHI_FIELD_REAL] = "number",
-        [PHI_FIELD_TEXT] = "string",  [PHI_FIELD_OBJECT] = "object", [PHI_FIELD_BIAS] = "object",
-    };
-    static const char *const items[] = {
-        [PHI_FIELD_TEXTS] = "string",  [PHI_FIELD_STOP] = "string",
-        [PHI_FIELD_IDS] = "integer",   [PHI_FIELD_TOKENS] = "integer",
-        [PHI_FIELD_PROMPT] = "string", [PHI_FIELD_OBJECTS] = "object",
-    };
-    enum phi_field_kind kind = row->kind;
-    if (kind == PHI_FIELD_STOP || kind == PHI_FIELD_PROMPT)
-        write_type(o, NULL, "string");
-    if (kind < sizeof simple / sizeof *simple && simple[kind]) {
-        phi_out_open(o, NULL, '{');
-        phi_out_c(o, "type", simple[kind]);
-        if (row->must && kind == PHI_FIELD_TEXT)
-            phi_out_int(o, "minLength", (int64_t)row->lo);
-        if (row->must && kind != PHI_FIELD_TEXT && isfinite(row->lo))
-            phi_out_real(o, row->flags & PHI_FIELD_ABOVE ? "exclusiveMinimum" : "minimum", row->lo);
-        if (row->must && kind != PHI_FIELD_TEXT && isfinite(row->hi))
-            phi_out_real(o, "maximum", row->hi);
-        if (kind == PHI_FIELD_BIAS)
-            write_type(o, "additionalProperties", "number");
-        phi_out_close(o, '}');
-    }
-    if (kind < sizeof items / sizeof *items && items[kind])
-        write_array_schema(o, NULL, items[kind]);
-    if (kind == PHI_FIELD_PROMPT) {
-        write_array_schema(o, NULL, "integer");
-        phi_out_open(o, NULL, '{');
-        phi_out_c(o, "type", "array");
-        write_array_schema(o, "items", "integer");
-        phi_out_close(o, '}');
+    if (row->flags & PHI_FIELD_LATER) {
+        if (row->kind == PHI_FIELD_BOOL)
+            phi_out_raw(o, NULL, "{\"enum\":[false]}");
+    } else if (row->schema) {
+        phi_out_raw(o, NULL, row->schema);
+    } else if (row->kind == PHI_FIELD_INT || row->kind == PHI_FIELD_REAL) {
+        write_number_schema(o, row);
+    } else if (row->kind == PHI_FIELD_TEXT) {
+        phi_out_raw(o, NULL, row->must ? FULL_STRING : STRING);
+    } else {
+        phi_out_raw(o, NULL, kind_schemas[row->kind]);
     }
     if (!(row->flags & PHI_FIELD_REQUIRED))
-        write_type(o, NULL, "null");
+        phi_out_raw(o, NULL, "{\"type\":\"null\"}");
 }
 
 static void write_row(struct phi_out *o, const struct phi_field *row)
 {
     phi_out_open(o, row->name, '{');
-    if (row->kind != PHI_FIELD_VALUE) {
+    if (row->kind != PHI_FIELD_VALUE || row->schema || row->flags & PHI_FIELD_LATER) {
         phi_out_open(o, "anyOf", '[');
         write_alternatives(o, row);
         phi_out_close(o, ']');

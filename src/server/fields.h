@@ -58,6 +58,7 @@ struct phi_field {
     const char *must;    /* "be in (0, 1]": for errors and the documentation */
     const char *initial; /* what absence means, for the documentation */
     const char *help;
+    const char *schema; /* JSON schema of its values, where the kind says too little; else NULL */
 };
 
 #define PHI_NO_MEMBER SIZE_MAX

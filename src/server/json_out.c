@@ -111,6 +111,12 @@ void phi_out_real(struct phi_out *o, const char *key, double value)
         phi_buf_append_c(o->buf, ".0");
 }
 
+void phi_out_raw(struct phi_out *o, const char *key, const char *json)
+{
+    begin(o, key);
+    phi_buf_append_c(o->buf, json);
+}
+
 static int append_dumped(const char *text, size_t n, void *context)
 {
     phi_buf_append(context, text, n);

@@ -31,6 +31,9 @@ void phi_out_null(struct phi_out *o, const char *key);
 /* The shortest digits that read back as the same float32. NaN and infinities have no JSON: null. */
 void phi_out_real(struct phi_out *o, const char *key, double value);
 
+/* A value that is JSON text already. */
+void phi_out_raw(struct phi_out *o, const char *key, const char *json);
+
 /* A value that was read from JSON. */
 void phi_out_value(struct phi_out *o, const char *key, const json_t *value);
 

@@ -74,17 +74,22 @@ static const struct phi_field generation_rows[] = {
      .help = "keep only so many tokens of the prompt; -1: as many as fit"},
     {.name = "truncation_side", .kind = PHI_FIELD_TEXT, AT(truncation_side),
      .initial = "the tokenizer's",
-     .help = "\"left\" keeps the prompt's last tokens, \"right\" its first"},
+     .help = "\"left\" keeps the prompt's last tokens, \"right\" its first",
+     .schema = "{\"enum\":[\"left\",\"right\"]}"},
     {.name = "prompt_logprobs", .kind = PHI_FIELD_INT, AT(prompt_logprobs),
      .flags = PHI_FIELD_NAMED | PHI_FIELD_EARLY, .lo = -1, .hi = INFINITY,
      .must = "be a positive value or -1",
      .help = "log probabilities of the prompt's tokens, with this many alternatives; -1: all"},
     {.name = "response_format", .kind = PHI_FIELD_OBJECT, AT(response_format),
-     .help = "{\"type\": \"text\"}; other types are not supported yet"},
+     .help = "{\"type\": \"text\"}; other types are not supported yet",
+     .schema = "{\"type\":\"object\",\"required\":[\"type\"],"
+               "\"properties\":{\"type\":{\"enum\":[\"text\"]}}}"},
     BOOL(stream, "send the answer piece by piece, as server-sent events"),
     {.name = "stream_options", .kind = PHI_FIELD_OBJECT, AT(stream_options),
      .help = "include_usage: a last chunk with the counts; continuous_usage_stats: counts in each "
-             "chunk"},
+             "chunk",
+     .schema = "{\"type\":\"object\",\"properties\":{\"include_usage\":{\"type\":\"boolean\"},"
+               "\"continuous_usage_stats\":{\"type\":\"boolean\"}}}"},
     {.name = "priority", .kind = PHI_FIELD_INT, AT(priority), .initial = "0",
      .help = "lower goes first, where the server schedules by priority"},
     {.name = "request_id", .kind = PHI_FIELD_TEXT, AT(request_id), .initial = "random",
@@ -119,7 +124,7 @@ static const struct phi_field generation_rows[] = {
 };
 
 static const struct phi_field completion_rows[] = {
-    {.name = "prompt", .kind = PHI_FIELD_PROMPT, AT(prompt),
+    {.name = "prompt", .kind = PHI_FIELD_PROMPT, AT(prompt), .flags = PHI_FIELD_REQUIRED,
      .help = "a string, an array of strings, token ids, or an array of arrays of token ids"},
     {.name = "max_tokens", .kind = PHI_FIELD_INT, AT(max_tokens), .flags = PHI_FIELD_NAMED, .lo = 0,
      .hi = INFINITY, .must = "be at least 1", .initial = "16",
@@ -138,7 +143,14 @@ static const struct phi_field completion_rows[] = {
 
 static const struct phi_field conversation_rows[] = {
     {.name = "messages", .kind = PHI_FIELD_OBJECTS, AT(messages), .flags = PHI_FIELD_REQUIRED,
-     .help = "the conversation: objects with role and content"},
+     .help = "the conversation: objects with role and content",
+     .schema = "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"object\","
+               "\"required\":[\"role\"],\"properties\":{"
+               "\"role\":{\"enum\":[\"system\",\"user\",\"assistant\",\"tool\"]},"
+               "\"content\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"},"
+               "{\"type\":\"array\",\"items\":{\"type\":\"object\","
+               "\"required\":[\"type\",\"text\"],\"properties\":{"
+               "\"type\":{\"enum\":[\"text\"]},\"text\":{\"type\":\"string\"}}}}]}}}}"},
     BOOL_TRUE(add_generation_prompt, "end the prompt where the assistant's turn begins"),
     BOOL(continue_final_message,
          "leave the last message open, to be continued; needs add_generation_prompt false"),
@@ -149,7 +161,11 @@ static const struct phi_field conversation_rows[] = {
     {.name = "chat_template_kwargs", .kind = PHI_FIELD_OBJECT, AT(chat_template_kwargs),
      .help = "further variables of the template"},
     {.name = "tools", .kind = PHI_FIELD_OBJECTS, AT(tools),
-     .help = "functions that the template shows to the model"},
+     .help = "functions that the template shows to the model",
+     .schema = "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"object\","
+               "\"required\":[\"type\",\"function\"],\"properties\":{"
+               "\"type\":{\"enum\":[\"function\"]},\"function\":{\"type\":\"object\","
+               "\"required\":[\"name\"],\"properties\":{\"name\":{\"type\":\"string\"}}}}}}"},
     {0},
 };
 
@@ -170,7 +186,8 @@ static const struct phi_field chat_rows[] = {
      .help = "texts that the template may show to the model"},
     {.name = "tool_choice", .kind = PHI_FIELD_VALUE, AT(tool_choice),
      .initial = "\"auto\" with tools, else \"none\"",
-     .help = "\"none\"; the others are not supported yet"},
+     .help = "\"none\"; the others are not supported yet",
+     .schema = "{\"enum\":[\"none\"]}"},
     IGNORED("parallel_tool_calls", PHI_FIELD_BOOL, "whether an answer may call several tools"),
     {.name = "reasoning_effort", .kind = PHI_FIELD_TEXT, AT(reasoning_effort),
      .help = "a variable of the template"},
