@@ -7,6 +7,7 @@
 static const struct cli_command *const commands[] = {
     &cli_generate,   &cli_chat,     &cli_serve,  &cli_tokenize,
     &cli_detokenize, &cli_template, &cli_logits, &cli_inspect,
+    &cli_check_accuracy,
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -26,7 +27,7 @@ static int print_overview(void)
                   PHI_STR("phidelity runs Microsoft's Phi models from a Hugging Face checkpoint "
                           "folder.\n\nusage: phidelity COMMAND MODEL [options]\n\n"));
     for (size_t i = 0; i < N_COMMANDS; i++)
-        cli_out_printf(&out, "  %-12s %s\n", commands[i]->name, commands[i]->summary);
+        cli_out_printf(&out, "  %-14s %s\n", commands[i]->name, commands[i]->summary);
     cli_out_write(&out, PHI_STR("\n  phidelity COMMAND --help describes a command and its options\n"
                                 "  phidelity --version\n"));
     return cli_out_finish(&out, CLI_OK);

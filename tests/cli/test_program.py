@@ -24,7 +24,8 @@ GOLDEN = Path(os.environ["PHI_TESTS"]) / "golden"
 MODELS = Path(os.environ["PHI_MODELS"])
 CODE, CHAT = MODELS / "phi-tiny-code", MODELS / "phi3-tiny-chat"
 RANDOM = GOLDEN / "phi-head64"
-COMMANDS = ("generate", "chat", "serve", "tokenize", "detokenize", "template", "logits", "inspect")
+COMMANDS = ("generate", "chat", "serve", "tokenize", "detokenize", "template", "logits", "inspect",
+            "check-accuracy")
 
 
 def run(*arguments, stdin=b"", timeout=120, **options):
