@@ -157,7 +157,7 @@ static void *begin_exchange(void *cls, const char *uri, struct MHD_Connection *c
         phi_exchange_release(&side->x);
         return NULL;
     }
-    phi_watch_allow(h->watch, side->peer, h->options->request_timeout_s);
+    phi_watch_await(h->watch, side->peer, h->options->request_timeout_s);
     return side;
 }
 
@@ -192,7 +192,7 @@ static void end_exchange(void *cls, struct MHD_Connection *connection, void **co
         h->callbacks.ended(x, side->http_status, whole, phi_clock_s() - side->start_s);
         atomic_fetch_sub(&h->n_active, 1);
     }
-    phi_watch_allow(h->watch, side->peer, h->options->idle_timeout_s);
+    phi_watch_await(h->watch, side->peer, h->options->idle_timeout_s);
     pthread_mutex_lock(&side->lock);
     side->connection = NULL;
     pthread_mutex_unlock(&side->lock);
@@ -230,6 +230,8 @@ static struct phi_str path_of(const struct phi_server_options *o, const char *ur
 {
     struct phi_str path = phi_str_from(url);
     struct phi_str root = phi_str_from(o->root_path ? o->root_path : "");
+    if (root.n > 0 && root.data[root.n - 1] == '/')
+        root.n--;
     if (root.n > 0 && phi_str_starts_with(path, root) &&
         (path.n == root.n || path.data[root.n] == '/')) {
         path.data += root.n;

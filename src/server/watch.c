@@ -16,11 +16,16 @@
 
 enum { SCAN_MS = 250, N_EVENTS = 64 };
 
+/* For the library to find the rest of what a client sent before it ended its side. */
+static const double after_end_s = 0.5;
+
 struct phi_connection {
     struct phi_connection *next, *previous; /* `next` alone among the removed */
     int fd;
     double deadline_s;
     void *exchange;
+    bool ended;   /* the client sends nothing more */
+    bool awaited; /* it is its turn to send */
     bool removed;
     char peer[64];
 };
@@ -44,6 +49,19 @@ static void tell_left(struct phi_watch *w, struct phi_connection *c)
     c->exchange = NULL;
     if (exchange)
         w->left(exchange);
+}
+
+static void shorten_for_ended(struct phi_connection *c)
+{
+    if (c->ended && c->awaited)
+        c->deadline_s = fmin(c->deadline_s, phi_clock_s() + after_end_s);
+}
+
+static void notice_end(struct phi_watch *w, struct phi_connection *c)
+{
+    c->ended = true;
+    shorten_for_ended(c);
+    tell_left(w, c);
 }
 
 static void shut_late_ones(struct phi_watch *w, double now_s)
@@ -80,7 +98,7 @@ static void *watch_main(void *arg)
             if (!c)
                 stop = true;
             else if (!c->removed)
-                tell_left(w, c);
+                notice_end(w, c);
         }
         if (now_s - scanned_s >= SCAN_MS / 1000.0) {
             shut_late_ones(w, now_s);
@@ -153,6 +171,14 @@ void phi_watch_destroy(struct phi_watch *w)
 
 /* ---------------------------------------------------------------- connections */
 
+/* One shot: a socket whose client ended its side would be reported again and again. When it cannot be
+ * watched, the end is seen when the answer is sent. */
+static void watch_for_end(struct phi_watch *w, struct phi_connection *c, int how)
+{
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.ptr = c};
+    epoll_ctl(w->epoll_fd, how, c->fd, &event);
+}
+
 struct phi_connection *phi_watch_add(struct phi_watch *w, int fd, const char *peer,
                                      double timeout_s)
 {
@@ -161,6 +187,7 @@ struct phi_connection *phi_watch_add(struct phi_watch *w, int fd, const char *pe
         return NULL;
     c->fd = fd;
     c->deadline_s = phi_clock_s() + timeout_s;
+    c->awaited = true;
     snprintf(c->peer, sizeof c->peer, "%s", peer);
     pthread_mutex_lock(&w->lock);
     c->next = w->connections;
@@ -168,6 +195,7 @@ struct phi_connection *phi_watch_add(struct phi_watch *w, int fd, const char *pe
         c->next->previous = c;
     w->connections = c;
     w->n_connections++;
+    watch_for_end(w, c, EPOLL_CTL_ADD);
     pthread_mutex_unlock(&w->lock);
     return c;
 }
@@ -179,7 +207,7 @@ void phi_watch_remove(struct phi_watch *w, struct phi_connection *c)
     if (c->next)
         c->next->previous = c->previous;
     w->n_connections--;
-    epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL); /* fails when it is not in: fine */
+    epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL);
     c->removed = true;
     c->next = w->removed;
     w->removed = c;
@@ -191,24 +219,32 @@ const char *phi_connection_peer(const struct phi_connection *c)
     return c->peer;
 }
 
-void phi_watch_allow(struct phi_watch *w, struct phi_connection *c, double timeout_s)
+static void set_deadline(struct phi_watch *w, struct phi_connection *c, double timeout_s,
+                         bool awaited)
 {
     pthread_mutex_lock(&w->lock);
     c->deadline_s = phi_clock_s() + timeout_s;
+    c->awaited = awaited;
+    shorten_for_ended(c);
     pthread_mutex_unlock(&w->lock);
 }
 
-/* One shot: a socket whose client left would be reported again and again. */
+void phi_watch_allow(struct phi_watch *w, struct phi_connection *c, double timeout_s)
+{
+    set_deadline(w, c, timeout_s, false);
+}
+
+void phi_watch_await(struct phi_watch *w, struct phi_connection *c, double timeout_s)
+{
+    set_deadline(w, c, timeout_s, true);
+}
+
 void phi_watch_attend(struct phi_watch *w, struct phi_connection *c, void *exchange)
 {
-    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.ptr = c};
     pthread_mutex_lock(&w->lock);
-    if (!exchange)
-        epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL);
     c->exchange = exchange;
-    /* When it cannot be watched, its client's leaving is seen when the answer is sent. */
     if (exchange)
-        epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, c->fd, &event);
+        watch_for_end(w, c, EPOLL_CTL_MOD); /* once more: it may have ended before */
     pthread_mutex_unlock(&w->lock);
 }
 

@@ -2,8 +2,9 @@
  *
  * libmicrohttpd sleeps on a suspended connection without looking at its socket, and its own timeout starts anew
  * with every byte. So one thread of ours watches the sockets of requests at work for a client that left
- * (EPOLLRDHUP), and shuts down connections that are late. It never closes a descriptor: that is the
- * library's, which notices the shutdown.
+ * (EPOLLRDHUP), and shuts down connections that are late. The library also overlooks an end that comes
+ * together with data: who has nothing more to send is late soon. The thread never closes a descriptor: that
+ * is the library's, which notices the shutdown.
  *
  *   IDLE --first line--> RECEIVING --whole request--> WORKING --answer--> SENDING --all sent--> IDLE
  *   idle_timeout         request_timeout              no limit            write_timeout, anew each time
@@ -30,8 +31,10 @@ struct phi_connection *phi_watch_add(struct phi_watch *w, int fd, const char *pe
 void phi_watch_remove(struct phi_watch *w, struct phi_connection *c);
 const char *phi_connection_peer(const struct phi_connection *c);
 
-/* The connection is shut down unless this is called again within timeout_s (INFINITY: never). */
+/* The connection is shut down unless one of these is called again within timeout_s (INFINITY: never).
+ * await: it is the client's turn to send, for which one that has ended its side gets a moment only. */
 void phi_watch_allow(struct phi_watch *w, struct phi_connection *c, double timeout_s);
+void phi_watch_await(struct phi_watch *w, struct phi_connection *c, double timeout_s);
 
 /* From now on `left` is called, once, with the exchange when the client leaves. NULL ends that, and
  * on return no call is under way. */
