@@ -19,6 +19,9 @@ import time
 import unittest
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tap  # noqa: E402
+
 PROGRAM = os.environ["PHIDELITY"]
 GOLDEN = Path(os.environ["PHI_TESTS"]) / "golden"
 MODELS = Path(os.environ["PHI_MODELS"])
@@ -499,47 +502,5 @@ class Text(Case):
         self.assertEqual(process.wait(60), 0)
 
 
-class Tap(unittest.TestResult):
-    """Prints each case as a line of TAP."""
-
-    n = 0
-    failed = False  # the case under way
-
-    def startTest(self, test):
-        super().startTest(test)
-        self.failed = False
-
-    def line(self, word, test, note=""):
-        self.n += 1
-        print(f"{word} {self.n} - {test.id().split('.', 1)[1]}{note}", flush=True)
-
-    def addSuccess(self, test):
-        self.line("ok", test)
-
-    def addSkip(self, test, reason):
-        self.line("ok", test, f" # SKIP {reason}")
-
-    def addFailure(self, test, err):
-        super().addFailure(test, err)
-        self.failed = True
-        print(self._exc_info_to_string(err, test), file=sys.stderr, flush=True)
-
-    addError = addFailure
-
-    def addSubTest(self, test, subtest, err):
-        if err:
-            print(subtest.id(), file=sys.stderr)
-            self.addFailure(test, err)
-
-    def stopTest(self, test):
-        super().stopTest(test)
-        if self.failed:
-            self.line("not ok", test)
-
-
 if __name__ == "__main__":
-    suite = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__])
-    print(f"1..{suite.countTestCases()}")
-    result = Tap()
-    suite.run(result)
-    sys.exit(0 if result.wasSuccessful() else 1)
+    tap.main()

@@ -15,11 +15,12 @@ import pytest
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests" / "server")]
 
 import make_checkpoint  # noqa: E402  (tools/ is on the path only now)
+import serving  # noqa: E402
 
-PROGRAM = Path(os.environ.get("PHIDELITY", ROOT / "build" / "phidelity")).absolute()
+PROGRAM = Path(serving.PROGRAM).absolute()
 
 
 def run_program(*arguments):
@@ -61,6 +62,25 @@ def checkpoint(tmp_path_factory):
     yield make
     if not cached:
         shutil.rmtree(parent, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def serve(phidelity):
+    """serve(model, *flags): a `phidelity serve` that must end well when the module is through."""
+    servers = []
+
+    def start(model, *flags):
+        servers.append(serving.Server(model, *flags))
+        return servers[-1]
+
+    yield start
+    try:
+        for server in servers:
+            server.wait_idle()
+            server.end()
+    finally:
+        for server in servers:
+            server.close()
 
 
 @pytest.fixture
