@@ -2,8 +2,6 @@
 #include "server/handlers.h"
 #include "server/models.h"
 
-static const char MODELS_PATH[] = "/v1/models/";
-
 static struct phi_strings names_of(const struct phi_server *s)
 {
     const struct phi_server_options *o = s->options;
@@ -89,8 +87,8 @@ void phi_api_models(struct phi_exchange *x)
 void phi_api_model(struct phi_exchange *x)
 {
     struct phi_refusal refusal;
-    struct phi_str name = {x->path.data + sizeof MODELS_PATH - 1,
-                           x->path.n - (sizeof MODELS_PATH - 1)};
+    struct phi_str prefix = PHI_STR("/v1/models/"); /* the route's own path */
+    struct phi_str name = {x->path.data + prefix.n, x->path.n - prefix.n};
     struct phi_strings names = names_of(x->server);
     for (size_t i = 0; i < names.n; i++) {
         if (!phi_str_eq_c(name, names.data[i]))

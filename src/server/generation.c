@@ -1,4 +1,4 @@
-/* generation.c: see generation.h. */
+/* generation.c: the life of a job: submission, events, answer or stream, end. See generation.h. */
 #include "server/generation.h"
 #include "base/alloc.h"
 #include "base/size.h"
@@ -7,11 +7,7 @@
 
 #include <time.h>
 
-enum {
-    MAX_CHOICES = 65536, /* of one HTTP request */
-    /* Tokens of a text up to this long are counted, and the error says how many there are. */
-    CHEAP_TEXT_BYTES = 1 << 16
-};
+enum { MAX_CHOICES = 65536 }; /* of one HTTP request */
 
 /* ---------------------------------------------------------------- one comes, one goes */
 
@@ -114,126 +110,6 @@ enum phi_status phi_genjob_set_prompts(struct phi_genjob *g, size_t n, struct ph
         g->choices[i].stop_token = -1;
         g->choices[i].spelling.model = g->server->model;
     }
-    return PHI_OK;
-}
-
-/* ---------------------------------------------------------------- lengths */
-
-/* Tokens that a prompt may have beside the answer. */
-static int64_t room_for_prompt(const struct phi_genjob *g, int64_t max_model_len)
-{
-    int64_t n_answer = g->max_tokens > 0 ? g->max_tokens : 1;
-    return max_model_len - n_answer;
-}
-
-/* Bytes that are not blanks: of blanks, an added token may swallow any number. */
-static size_t count_solid_bytes(struct phi_text text)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < text.n; i++)
-        n += (unsigned char)text.data[i] > ' ';
-    return n;
-}
-
-static enum phi_status check_text(const struct phi_genjob *g, struct phi_text text,
-                                  struct phi_refusal *r)
-{
-    struct phi_model_info model;
-    struct phi_engine_info engine;
-    phi_model_get_info(g->server->model, &model);
-    phi_engine_get_info(g->server->engine, &engine);
-    int64_t room = room_for_prompt(g, engine.max_model_len);
-    if (room < 1 || g->fields.truncate_prompt_tokens.given || model.longest_token_bytes == 0)
-        return PHI_OK;
-    size_t most = (size_t)room * (size_t)model.longest_token_bytes;
-    if (text.n <= CHEAP_TEXT_BYTES || text.n <= most || count_solid_bytes(text) <= most)
-        return PHI_OK;
-    return phi_refuse(r, PHI_REFUSED_VALUE, "input_text",
-                      "This model's maximum context length is %d tokens. However, you requested "
-                      "%lld output tokens and your prompt contains %zu bytes (more than %zu bytes, "
-                      "which is the upper bound for %lld input tokens). Please reduce the length "
-                      "of the input prompt or the number of requested output tokens. "
-                      "(parameter=input_text, value=%zu)",
-                      engine.max_model_len, (long long)g->max_tokens, text.n, most,
-                      (long long)room, text.n);
-}
-
-enum phi_status phi_genjob_tokenize(struct phi_genjob *g, struct phi_prompt *p,
-                                    struct phi_text text, struct phi_refusal *r)
-{
-    PHI_TRY(check_text(g, text, r));
-    enum phi_status status = phi_tokenize(g->server->model, text, g->fields.add_special_tokens,
-                                          &p->ids, &p->n_ids, &r->error);
-    return status == PHI_OK ? PHI_OK : phi_refuse_status(r, NULL);
-}
-
-static enum phi_status truncate_prompts(struct phi_genjob *g, int64_t max_model_len,
-                                        struct phi_refusal *r)
-{
-    const struct phi_fields *f = &g->fields;
-    int64_t room = room_for_prompt(g, max_model_len), limit = f->truncate_prompt_tokens.value;
-    struct phi_model_info info;
-    if (!f->truncate_prompt_tokens.given)
-        return PHI_OK;
-    if (limit < 0)
-        limit = room;
-    if (limit > room)
-        return phi_refuse(r, PHI_REFUSED_VALUE, "truncate_prompt_tokens",
-                          "truncate_prompt_tokens must not exceed max_model_len - max_tokens = "
-                          "%lld, got %lld. (parameter=truncate_prompt_tokens, value=%lld)",
-                          (long long)room, (long long)limit, (long long)limit);
-    phi_model_get_info(g->server->model, &info);
-    bool keeps_end =
-        f->truncation_side.data ? phi_str_eq_c(f->truncation_side, "left") : info.truncates_left;
-    for (size_t i = 0; i < g->n_prompts; i++) {
-        struct phi_prompt *p = &g->prompts[i];
-        size_t n = (size_t)limit;
-        if (p->n_ids <= n)
-            continue;
-        if (keeps_end)
-            memmove(p->ids, p->ids + p->n_ids - n, n * sizeof *p->ids);
-        p->n_ids = n;
-        p->is_cut = true;
-    }
-    return PHI_OK;
-}
-
-static enum phi_status check_length(const struct phi_genjob *g, const struct phi_prompt *p,
-                                    int64_t max_model_len, struct phi_refusal *r)
-{
-    long long n = (long long)p->n_ids, limit = (long long)max_model_len;
-    long long n_answer = (long long)g->max_tokens;
-    if (n == 0)
-        return phi_refuse(r, PHI_REFUSED_VALUE, NULL, "The decoder prompt cannot be empty");
-    if (n + n_answer > limit)
-        return phi_refuse(r, PHI_REFUSED_VALUE, "input_tokens",
-                          "This model's maximum context length is %lld tokens. However, you "
-                          "requested %lld output tokens and your prompt contains %lld input "
-                          "tokens, for a total of %lld tokens. Please reduce the length of the "
-                          "input prompt or the number of requested output tokens. "
-                          "(parameter=input_tokens, value=%lld)",
-                          limit, n_answer, n, n + n_answer, n);
-    if (n == limit)
-        return phi_refuse(r, PHI_REFUSED_VALUE, NULL,
-                          "The decoder prompt (length %lld) plus the number of requested output "
-                          "tokens (at least 1) is longer than the maximum model length of %lld.",
-                          n, limit);
-    return PHI_OK;
-}
-
-enum phi_status phi_genjob_fit(struct phi_genjob *g, struct phi_refusal *r)
-{
-    struct phi_engine_info info;
-    phi_engine_get_info(g->server->engine, &info);
-    if (g->max_tokens > info.max_model_len)
-        return phi_refuse(r, PHI_REFUSED_VALUE, g->max_tokens_field,
-                          "%s=%lld cannot be greater than max_model_len=%d. Please request fewer "
-                          "output tokens. (parameter=%s, value=%lld)",
-                          g->max_tokens_field, (long long)g->max_tokens, info.max_model_len,
-                          g->max_tokens_field, (long long)g->max_tokens);
-    PHI_TRY(truncate_prompts(g, info.max_model_len, r));
-    for (size_t i = 0; i < g->n_prompts; i++)
-        PHI_TRY(check_length(g, &g->prompts[i], info.max_model_len, r));
     return PHI_OK;
 }
 
@@ -377,19 +253,6 @@ static void answer_whole(struct phi_genjob *g, struct phi_exchange *x)
     phi_exchange_answer(x, 200, "application/json", &body);
 }
 
-void phi_event_begin(struct phi_out *o, struct phi_buf *out)
-{
-    *o = (struct phi_out){.buf = out};
-    phi_buf_append_c(out, "data: ");
-    phi_out_open(o, NULL, '{');
-}
-
-void phi_event_end(struct phi_out *o)
-{
-    phi_out_close(o, '}');
-    phi_buf_append_c(o->buf, "\n\n");
-}
-
 /* Whether a chunk about the choice is due. */
 static bool has_news(const struct phi_genjob *g, const struct phi_choice *c)
 {
@@ -471,96 +334,4 @@ static enum phi_job_state pull(struct phi_exchange *x, struct phi_job *job)
         return PHI_JOB_DONE;
     }
     return x->stream.n > 0 ? PHI_JOB_MORE : PHI_JOB_WAIT;
-}
-
-/* ---------------------------------------------------------------- for the writers */
-
-void phi_genjob_write_head(const struct phi_genjob *g, struct phi_out *o, const char *object)
-{
-    phi_out_text(o, "id", g->id);
-    phi_out_c(o, "object", object);
-    phi_out_int(o, "created", g->created_s);
-    phi_out_c(o, "model", phi_server_model_name(g->server));
-}
-
-static void write_usage(struct phi_out *o, size_t n_prompt, size_t n_answer, const size_t *n_cached)
-{
-    phi_out_open(o, "usage", '{');
-    phi_out_int(o, "prompt_tokens", (int64_t)n_prompt);
-    phi_out_int(o, "total_tokens", (int64_t)(n_prompt + n_answer));
-    phi_out_int(o, "completion_tokens", (int64_t)n_answer);
-    if (n_cached) {
-        phi_out_open(o, "prompt_tokens_details", '{');
-        phi_out_int(o, "cached_tokens", (int64_t)*n_cached);
-        phi_out_close(o, '}');
-    } else {
-        phi_out_null(o, "prompt_tokens_details");
-    }
-    phi_out_close(o, '}');
-}
-
-/* A prompt counts once, whatever its n. */
-void phi_genjob_write_usage(const struct phi_genjob *g, struct phi_out *o)
-{
-    size_t n_prompt = 0, n_answer = 0, n_cached = 0;
-    for (size_t i = 0; i < g->n_prompts; i++) {
-        n_prompt += g->prompts[i].n_ids;
-        n_cached += g->prompts[i].n_cached;
-    }
-    for (size_t i = 0; i < g->n_choices; i++)
-        n_answer += g->choices[i].n_output;
-    write_usage(o, n_prompt, n_answer,
-                g->server->options->prompt_tokens_details ? &n_cached : NULL);
-}
-
-void phi_genjob_write_choice_usage(const struct phi_genjob *g, size_t i, struct phi_out *o)
-{
-    const struct phi_prompt *p = &g->prompts[i / (size_t)g->sampling.n];
-    write_usage(o, p->n_ids, g->choices[i].n_output, NULL);
-}
-
-void phi_genjob_write_fingerprint(struct phi_out *o)
-{
-    phi_out_c(o, "system_fingerprint", "phidelity-" PHI_VERSION);
-}
-
-const char *phi_finish_name(enum phi_finish finish)
-{
-    static const char *const names[] = {
-        [PHI_FINISH_NONE] = NULL,     [PHI_FINISH_STOP] = "stop",   [PHI_FINISH_LENGTH] = "length",
-        [PHI_FINISH_ABORT] = "abort", [PHI_FINISH_ERROR] = "error",
-    };
-    return names[finish];
-}
-
-void phi_genjob_write_finish(const struct phi_choice *c, struct phi_out *o, bool always)
-{
-    phi_out_c(o, "finish_reason", phi_finish_name(c->finish));
-    if (c->finish == PHI_FINISH_NONE && !always)
-        return;
-    if (c->stop_string.n > 0)
-        phi_out_text(o, "stop_reason", phi_buf_str(&c->stop_string));
-    else if (c->stop_token >= 0)
-        phi_out_int(o, "stop_reason", c->stop_token);
-    else
-        phi_out_null(o, "stop_reason");
-}
-
-struct phi_scored phi_choice_scored(const struct phi_choice *c)
-{
-    return (struct phi_scored){
-        .tokens = c->tokens.data,
-        .n = c->n_logprobs > 0 ? c->tokens.n : 0,
-        .rows = (const struct phi_logprob *)(const void *)c->logprobs.data,
-        .n_logprobs = c->n_logprobs,
-    };
-}
-
-struct phi_scored phi_prompt_scored(const struct phi_prompt *p)
-{
-    struct phi_scored scored = {.tokens = p->ids, .n = p->n_ids};
-    scored.rows = phi_request_prompt_logprobs(p->request, &scored.n_logprobs);
-    if (!scored.rows)
-        scored.n = 0;
-    return scored;
 }
