@@ -1,4 +1,4 @@
-/* peak.h: what this machine can do at most, measured: the limits that bench_kernels compares
+/* peak.h: what this machine can do at most, measured: the limits that benchmarks compare
  * with. */
 #ifndef PHI_BENCH_PEAK_H
 #define PHI_BENCH_PEAK_H

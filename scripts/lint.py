@@ -19,7 +19,7 @@ FLOORS = {
     "model": {"base", "formats", "kernels"},
     "engine": {"base", "formats", "kernels", "model"},
     "server": {"base", "formats"},
-    "cli": {"base", "formats", "server"},
+    "cli": {"base", "formats", "server", "bench"},  # bench/: the machine's limits
 }
 LIBRARY = set(FLOORS) - {"cli"}
 

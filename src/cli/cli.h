@@ -20,11 +20,12 @@ struct cli_command {
     const char *details;   /* paragraphs for --help, may be NULL */
     const struct cli_option_use *options; /* ends with a zeroed entry */
     const struct cli_variable *variables; /* environment.h; NULL = none */
+    bool without_model;                   /* MODEL may be missing */
     int (*run)(int argc, char **argv);    /* argv[0] is the command's name */
 };
 
 extern const struct cli_command cli_generate, cli_chat, cli_tokenize, cli_detokenize, cli_template,
-    cli_logits, cli_inspect, cli_serve, cli_check_accuracy;
+    cli_logits, cli_inspect, cli_serve, cli_check_accuracy, cli_bench;
 
 /* Prints "phidelity: error: <text>" and returns CLI_FAILED. */
 int cli_fail(const struct phi_error *err);

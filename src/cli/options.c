@@ -358,7 +358,7 @@ int cli_parse(const struct cli_command *command, int argc, char **argv, void *fl
         args->positional[0] = given_text(args, "model", flags);
         args->n_positional = args->positional[0] != NULL;
     }
-    if (status < 0 && args->n_positional == 0)
+    if (status < 0 && args->n_positional == 0 && !command->without_model)
         status = missing_model(args);
     return status;
 }

@@ -1,5 +1,5 @@
 /* kernel_cases.h: every kernel of a table on every shape worth trying, behind one call. The
- * tests run a case on two tables and compare bytes; bench/bench_kernels.c times the same cases.
+ * tests run a case on two tables and compare bytes; bench/kernel_bench.c times the same cases.
  *
  * To add a case, add a line to a list in kernel_cases.c. */
 #ifndef PHI_TESTS_KERNEL_CASES_H

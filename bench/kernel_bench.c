@@ -1,0 +1,112 @@
+/* kernel_bench.c: see kernel_bench.h. Each figure is the median of several repeats, and the limits
+ * are measured anew for each line, since other load on the machine comes and goes. */
+#include "kernel_bench.h"
+#include "base/threads.h"
+#include "kernel_cases.h"
+#include "kernels/ops.h"
+#include "limits.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct bench {
+    const char *filter;
+    struct phi_limits *limits; /* of one table and number of threads after the other */
+    struct phi_compute *compute;
+    enum phi_status status;
+    struct phi_error *err;
+};
+
+struct timing {
+    struct bench *b;
+    struct kernel_run *run;
+    size_t n_rows;
+};
+
+static void run_strip(void *context, size_t item, int thread)
+{
+    struct timing *t = context;
+    size_t begin = item * PHI_STRIP_ROWS;
+    kernel_run_call(t->run, t->b->compute->kernels, begin, begin + PHI_STRIP_ROWS,
+                    phi_compute_scratch(t->b->compute, thread));
+}
+
+static void run_all(void *context)
+{
+    struct timing *t = context;
+    phi_compute_each(t->b->compute, (t->n_rows + PHI_STRIP_ROWS - 1) / PHI_STRIP_ROWS, run_strip,
+                     t);
+}
+
+/* The arithmetic that the case is made of, in operations a second. */
+static double measure_peak(const struct bench *b, const struct kernel_case *c)
+{
+    if (kernel_op_is_quant_matmul(c->op))
+        return phi_limits_measure(b->limits, PHI_LIMIT_INT8);
+    bool dot = c->op == OP_MATMUL_BF16_PAIRS && phi_limits_have_bf16(b->limits);
+    return phi_limits_measure(b->limits, dot ? PHI_LIMIT_BF16 : PHI_LIMIT_FMA);
+}
+
+static void print_line(const struct bench *b, const struct kernel_case *c, const char *label,
+                       double seconds)
+{
+    struct kernel_work work = kernel_case_work(c);
+    int n_threads = phi_pool_n_threads(b->compute->pool);
+    double read = phi_limits_measure(b->limits, PHI_LIMIT_READ) / 1e9;
+    double gbps = work.n_bytes / seconds / 1e9, gflops = work.n_flops / seconds / 1e9;
+    printf("%-48s %d thread%s %10.1f us %6.1f of %5.1f GB/s %4.0f%%", label, n_threads,
+           n_threads > 1 ? "s" : " ", seconds * 1e6, gbps, read, 100 * gbps / read);
+    if (work.n_flops > 0) {
+        double peak = measure_peak(b, c) / 1e9;
+        printf(" %6.1f of %5.1f GFLOP/s %4.0f%%", gflops, peak, 100 * gflops / peak);
+    }
+    printf("\n");
+    fflush(stdout);
+}
+
+static void time_case(const struct kernel_case *c, void *context)
+{
+    struct bench *b = context;
+    bool by_strips = kernel_op_is_matmul(c->op);
+    int n_threads = phi_pool_n_threads(b->compute->pool);
+    char label[96];
+    snprintf(label, sizeof label, "%s %s %zux%zux%zu", b->compute->kernels->name,
+             kernel_op_name(c->op), c->n_rows, c->n_tokens, c->k);
+    if (b->status != PHI_OK || (b->filter && !strstr(label, b->filter)) ||
+        (!by_strips && n_threads > 1))
+        return; /* what is not cut in strips runs on one thread */
+    struct kernel_run *run = kernel_run_create(c, 1);
+    if (!run) {
+        b->status = phi_fail(b->err, PHI_ERR_MEMORY, "no memory for %s", label);
+        return;
+    }
+    struct timing t = {b, run, by_strips ? c->n_rows : 1};
+    print_line(b, c, label, phi_limits_time(b->limits, run_all, &t));
+    kernel_run_destroy(run);
+}
+
+static enum phi_status bench_table(struct bench *b, const struct phi_kernels *table, int n_threads)
+{
+    size_t scratch_bytes = phi_matmul_scratch_bytes(16384); /* more than quantised ones need */
+    PHI_TRY(phi_limits_create_for(table, n_threads, scratch_bytes, &b->limits, b->err));
+    b->compute = phi_limits_compute(b->limits);
+    for (int op = 0; op < N_KERNEL_OPS; op++)
+        kernel_timed_cases_each((enum kernel_op)op, time_case, b);
+    phi_limits_destroy(b->limits);
+    return b->status;
+}
+
+enum phi_status phi_bench_kernels(const char *filter, int n_threads, struct phi_error *err)
+{
+    struct bench b = {.filter = filter, .err = err};
+    int n_cores = phi_n_cores();
+    bool by_name = filter && strncmp(filter, "ref", 3) == 0;
+    for (const struct phi_kernels *const *t = phi_kernels_all(); *t; t++) {
+        if ((*t)->features & ~phi_cpu_features() || (*t == &phi_kernels_ref && !by_name))
+            continue;
+        PHI_TRY(bench_table(&b, *t, n_threads > 0 ? n_threads : 1));
+        if (n_threads == 0 && n_cores > 1)
+            PHI_TRY(bench_table(&b, *t, n_cores));
+    }
+    return PHI_OK;
+}

@@ -1,0 +1,67 @@
+/* cmd_bench.c: phidelity bench: finds the benchmark and runs it; and the file of results. */
+#include "base/alloc.h"
+#include "cli/bench/bench.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct cli_command *const benches[] = {
+    &cli_bench_latency,
+    &cli_bench_throughput,
+    &cli_bench_kernels,
+};
+enum { N_BENCHES = sizeof benches / sizeof benches[0] };
+
+static int run(int argc, char **argv);
+
+const struct cli_command cli_bench = {
+    .name = "bench",
+    .arguments = "WHAT [options]",
+    .summary = "measures speed: latency, throughput or kernels",
+    .details = "  latency       one batch of prompts from start to end, and its parts against this "
+               "machine's limits\n"
+               "  throughput    many prompts at once\n"
+               "  kernels       each kernel against this machine's limits\n"
+               "\n"
+               "phidelity bench WHAT --help describes one and its options.",
+    .options = (const struct cli_option_use[]){{0}},
+    .without_model = true,
+    .run = run,
+};
+
+static const struct cli_command *find(const char *name)
+{
+    for (size_t i = 0; i < N_BENCHES; i++)
+        if (strcmp(benches[i]->name + strlen("bench "), name) == 0)
+            return benches[i];
+    return NULL;
+}
+
+static int run(int argc, char **argv)
+{
+    if (argc < 2)
+        return cli_usage_error(&cli_bench, "what to measure is missing");
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        return cli_print_help(&cli_bench);
+    const struct cli_command *bench = find(argv[1]);
+    if (!bench)
+        return cli_usage_error(&cli_bench, "unknown benchmark '%s'", argv[1]);
+    return bench->run(argc - 1, argv + 1);
+}
+
+enum phi_status bench_save_json(json_t *object, const char *path, bool append,
+                                struct phi_error *err)
+{
+    char *text = object ? json_dumps(object, append ? 0 : JSON_INDENT(4)) : NULL;
+    json_decref(object);
+    if (!text)
+        return phi_fail(err, PHI_ERR_MEMORY, "%s: no memory for the results", path);
+    FILE *file = fopen(path, append ? "a" : "w");
+    bool written = file && fprintf(file, "%s\n", text) > 0;
+    if (file && fclose(file) != 0)
+        written = false;
+    int reason = errno;
+    phi_free(text);
+    return written ? PHI_OK : phi_fail(err, PHI_ERR_IO, "%s: %s", path, strerror(reason));
+}

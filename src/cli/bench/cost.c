@@ -1,0 +1,66 @@
+/* cost.c: see cost.h. */
+#include "cli/bench/cost.h"
+#include "base/dtype.h"
+
+/* Weights of one layer's matrices. */
+static double layer_weights(const struct phi_config *c)
+{
+    double hidden = c->hidden_size, queries = (double)c->n_heads * c->head_dim;
+    double keys = (double)c->n_kv_heads * c->head_dim;
+    int n_mlp = c->arch == PHI_ARCH_PHI3 ? 3 : 2; /* gate, up and down, or fc1 and fc2 */
+    return hidden * (2 * queries + 2 * keys) + n_mlp * hidden * c->intermediate_size;
+}
+
+/* Bytes of the table of embeddings, of which a step reads but a row for each token. It stays as in
+ * the file unless the run's type is narrower. */
+static double embedding_bytes(const struct phi_model_info *m)
+{
+    size_t file = phi_dtype_bytes(m->file_dtype), run = phi_dtype_bytes(m->dtype);
+    return (double)m->vocab_size * m->hidden_size * (double)(file < run ? file : run);
+}
+
+enum phi_status bench_cost_init(struct bench_cost *c, const char *folder,
+                                const struct phi_model_info *model,
+                                const struct phi_engine_info *engine,
+                                const struct phi_limits *limits, struct phi_error *err)
+{
+    struct phi_config config;
+    PHI_TRY(phi_config_read(folder, &config, err));
+    *c = (struct bench_cost){
+        .step_bytes = (double)(model->weight_bytes + model->converted_bytes),
+        .kv_bytes_per_token = (double)engine->kv_bytes_per_token,
+        .token_flops = 2 * layer_weights(&config) * config.n_layers,
+        .pair_flops = 4.0 * config.n_heads * config.head_dim * config.n_layers,
+        .head_flops = 2.0 * config.vocab_size * config.hidden_size,
+        .window = config.sliding_window,
+        .arithmetic = model->dtype == PHI_BFLOAT16 && phi_limits_have_bf16(limits) ? PHI_LIMIT_BF16
+                                                                                   : PHI_LIMIT_FMA,
+    };
+    if (!config.tie_word_embeddings) /* else the head reads that table */
+        c->step_bytes -= embedding_bytes(model);
+    return PHI_OK;
+}
+
+/* Keys that a query at the end of n tokens looks at. */
+static double keys_of(const struct bench_cost *c, int n)
+{
+    return c->window > 0 && n > c->window ? c->window : n;
+}
+
+double bench_cost_decode_bytes(const struct bench_cost *c, int n_answers, int input_len,
+                               int output_len)
+{
+    double keys = 0;
+    for (int i = 1; i < output_len; i++) /* the step that makes token i reads i - 1 before it */
+        keys += keys_of(c, input_len + i);
+    double mean = output_len > 1 ? keys / (output_len - 1) : keys_of(c, input_len);
+    return c->step_bytes / n_answers + mean * c->kv_bytes_per_token;
+}
+
+double bench_cost_prefill_flops(const struct bench_cost *c, int input_len)
+{
+    double pairs = 0;
+    for (int i = 1; i <= input_len; i++)
+        pairs += keys_of(c, i);
+    return c->token_flops * input_len + c->pair_flops * pairs + c->head_flops;
+}
