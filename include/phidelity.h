@@ -225,6 +225,16 @@ typedef int (*phi_logits_sink)(void *context, size_t first_row, size_t n_rows, c
 enum phi_status phi_engine_logits(struct phi_engine *e, const int32_t *ids, size_t n_ids,
                                   phi_logits_sink sink, void *context, struct phi_error *err);
 
+/* The same, and before the logits of some rows every tensor that lies between tokens and logits,
+ * float32 [n_rows, n_cols], valid during the call: "hidden.0" the embeddings; "attention.i" and
+ * "mlp.i" what the two parts of layer i add to the residual stream; "hidden.i" the stream behind
+ * layer i - 1. Both functions get `context`. */
+typedef void (*phi_trace_sink)(void *context, const char *name, size_t first_row, size_t n_rows,
+                               size_t n_cols, const float *data);
+enum phi_status phi_engine_trace(struct phi_engine *e, const int32_t *ids, size_t n_ids,
+                                 phi_logits_sink sink, phi_trace_sink trace, void *context,
+                                 struct phi_error *err);
+
 /* ---------------------------------------------------------------- requests */
 
 struct phi_logit_bias {

@@ -6,7 +6,8 @@
 struct own_flags {
     const char *reference, *html;
     struct accuracy_limits limits;
-    bool json;
+    double layer_limit;
+    bool json, locate;
 };
 
 struct flags {
@@ -31,6 +32,13 @@ static const struct cli_option_group own_group = {
          .initial = "0.99", .min = -1, .max = 1, .help = "cosine of the logits, at every position"},
         {.name = "max-kl", .kind = CLI_REAL, AT(limits.kl), .argument = "X", .initial = "0.01",
          .max = 1e9, .help = "divergence from the reference's distribution, at every position"},
+        {.name = "locate", .kind = CLI_BOOL, AT(locate),
+         .help = "also compare what each layer gives, and name the first that leaves the "
+                 "reference, which is a miss too; the file needs --layers"},
+        {.name = "max-layer-difference", .kind = CLI_REAL, AT(layer_limit), .argument = "X",
+         .initial = "0", .max = 1e9,
+         .help = "relative difference beyond which a layer has left the reference; 0 takes 1e-4 for "
+                 "float32 and 0.03 for shorter dtypes"},
         {0},
     },
 };
@@ -72,14 +80,31 @@ static enum phi_status open_reference(struct accuracy *a, const char *path, stru
 {
     PHI_TRY(reference_open(&a->reference, path, (size_t)a->info.vocab_size, err));
     if (a->reference.n_longest > (size_t)a->info.max_position_embeddings)
-        return phi_fail(err, PHI_ERR_TOO_LONG,
-                        "%s: a prompt has %zu tokens, which is more than this model's context of %d",
-                        path, a->reference.n_longest, a->info.max_position_embeddings);
+        return phi_fail(
+            err, PHI_ERR_TOO_LONG,
+            "%s: a prompt has %zu tokens, which is more than this model's context of %d", path,
+            a->reference.n_longest, a->info.max_position_embeddings);
     return PHI_OK;
 }
 
+static enum phi_status start_locating(struct accuracy *a, const struct own_flags *flags,
+                                      struct locate *locate, struct phi_error *err)
+{
+    const struct phi_model_info *m = &a->info;
+    int n_widest = m->vocab_size > m->hidden_size ? m->vocab_size : m->hidden_size;
+    double limit = flags->layer_limit;
+    if (limit == 0)
+        limit = m->dtype == PHI_FLOAT32 ? 1e-4 : 0.03;
+    if (!a->reference.has_layers)
+        return phi_fail(err, PHI_ERR_INVALID,
+                        "%s: holds no layers: --locate needs a reference written with --layers",
+                        a->reference.path);
+    a->locate = locate;
+    return locate_init(locate, &a->reference, m->n_layers, (size_t)n_widest, limit, err);
+}
+
 static enum phi_status measure(const struct cli_args *args, const struct flags *flags,
-                               struct accuracy *a, struct phi_error *err)
+                               struct accuracy *a, struct locate *locate, struct phi_error *err)
 {
     struct phi_model *model = NULL;
     struct phi_engine *engine = NULL;
@@ -88,6 +113,8 @@ static enum phi_status measure(const struct cli_args *args, const struct flags *
     if (status == PHI_OK) {
         phi_model_get_info(model, &a->info);
         status = open_reference(a, flags->own.reference, err);
+    if (status == PHI_OK && flags->own.locate)
+        status = start_locating(a, &flags->own, locate, err);
     }
     if (status == PHI_OK)
         status = cli_engine_options(args, &flags->engine, flags->model.seed, 1, model, &o, err);
@@ -131,7 +158,10 @@ static int run(int argc, char **argv)
         code = cli_usage_error(&cli_check_accuracy, "--reference FILE is missing");
     if (code < 0) {
         struct accuracy a = {.model = args.positional[0], .limits = flags.own.limits};
-        code = measure(&args, &flags, &a, &err) == PHI_OK ? report(&a, &flags.own) : cli_fail(&err);
+        struct locate locate = {0};
+        code = measure(&args, &flags, &a, &locate, &err) == PHI_OK ? report(&a, &flags.own)
+                                                                   : cli_fail(&err);
+        locate_deinit(&locate);
         accuracy_deinit(&a);
     }
     cli_options_deinit(&args, &flags);

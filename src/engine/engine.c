@@ -386,8 +386,9 @@ enum phi_status phi_request_submit(struct phi_engine *e, const int32_t *prompt_i
     return PHI_OK;
 }
 
-enum phi_status phi_engine_logits(struct phi_engine *e, const int32_t *ids, size_t n_ids,
-                                  phi_logits_sink sink, void *context, struct phi_error *err)
+enum phi_status phi_engine_trace(struct phi_engine *e, const int32_t *ids, size_t n_ids,
+                                 phi_logits_sink sink, phi_trace_sink trace, void *context,
+                                 struct phi_error *err)
 {
     struct phi_sampling s;
     struct phi_request *r;
@@ -399,6 +400,7 @@ enum phi_status phi_engine_logits(struct phi_engine *e, const int32_t *ids, size
                         max);
     PHI_TRY(phi_request_create(e->model, max + 1, e->memory.block_size, ids, n_ids, &s, sink,
                                context, &r, err));
+    r->trace = trace;
     atomic_fetch_add(&e->n_unstarted, 1);
     submit(e, r);
     phi_request_wait(r);
@@ -408,6 +410,12 @@ enum phi_status phi_engine_logits(struct phi_engine *e, const int32_t *ids, size
         status = phi_fail(err, status, "%s", r->error);
     phi_request_release(r);
     return status;
+}
+
+enum phi_status phi_engine_logits(struct phi_engine *e, const int32_t *ids, size_t n_ids,
+                                  phi_logits_sink sink, void *context, struct phi_error *err)
+{
+    return phi_engine_trace(e, ids, n_ids, sink, NULL, context, err);
 }
 
 /* The request's lock keeps the engine from being let go while it is told. A step that is mostly

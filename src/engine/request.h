@@ -60,7 +60,8 @@ struct phi_request {
 
     /* phi_engine_logits instead of sampling. */
     phi_logits_sink sink;
-    void *sink_context;
+    phi_trace_sink trace; /* or NULL; set before the request is submitted */
+    void *sink_context;   /* of both */
 
     void (*notify)(void *context, bool ended); /* or NULL */
     void *notify_context;

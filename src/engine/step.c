@@ -42,8 +42,25 @@ static void set_dominant(struct phi_engine *e, struct phi_request *r)
         atomic_store(&e->cancel_step, true);
 }
 
+/* phi_batch.probe: hands a tensor's rows to those whose requests trace. */
+static void trace_rows(void *context, const char *name, const float *data, size_t n_cols)
+{
+    const struct phi_plan *plan = context;
+    for (uint32_t i = 0; i < plan->n_entries; i++) {
+        const struct phi_plan_entry *entry = &plan->entries[i];
+        struct phi_request *r = phi_answer_of(entry->sequence)->request;
+        if (!r->trace)
+            continue;
+        phi_alloc_forbid(false); /* the sink is the caller's code */
+        r->trace(r->sink_context, name, entry->first_position, entry->n_rows, n_cols,
+                 data + entry->first_row * n_cols);
+        phi_alloc_forbid(true);
+    }
+}
+
 static struct phi_batch make_batch(struct phi_engine *e, const struct phi_plan *plan)
 {
+    bool is_traced = false;
     for (uint32_t i = 0; i < plan->n_entries; i++) {
         const struct phi_plan_entry *entry = &plan->entries[i];
         struct phi_answer *a = phi_answer_of(entry->sequence);
@@ -62,6 +79,7 @@ static struct phi_batch make_batch(struct phi_engine *e, const struct phi_plan *
         };
         if (entry->n_rows > plan->n_rows / 2)
             set_dominant(e, a->request);
+        is_traced = is_traced || a->request->trace;
     }
     return (struct phi_batch){
         .tokens = e->tokens,
@@ -72,6 +90,8 @@ static struct phi_batch make_batch(struct phi_engine *e, const struct phi_plan *
         .n_logit_rows = plan->n_logit_rows,
         .logits = e->logits,
         .cancel = &e->cancel_step,
+        .probe = is_traced ? trace_rows : NULL,
+        .probe_context = (void *)(uintptr_t)plan,
     };
 }
 

@@ -91,6 +91,8 @@ void phi_step_norm(struct phi_pass *p, const struct phi_norm *norm, float *x, co
 void phi_step_attention(struct phi_pass *p, int layer);
 /* x += a + b (b may be NULL), in the order (a + b) + x. */
 void phi_step_residual(struct phi_pass *p, float *x, const float *a, const float *b);
+/* Shows a tensor [n_tokens, H] to the batch's probe, where there is one, as "name.i". */
+void phi_step_probe(const struct phi_pass *p, const char *name, int i, const float *data);
 /* Applies fn to every row of the batch, in parallel. */
 void phi_step_rows(struct phi_pass *p, void (*fn)(struct phi_pass *p, size_t row), size_t n_rows);
 

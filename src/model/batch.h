@@ -41,8 +41,9 @@ struct phi_batch {
     float *logits;             /* out: [n_logit_rows, vocab_size] */
     const atomic_bool *cancel; /* NULL, or checked between layers */
 
-    /* For tests: called with named intermediate tensors ("hidden.0" = embeddings, "hidden.i" = after
-     * layer i - 1), float32 [n_tokens, n_cols]. NULL = off. */
+    /* Called with named intermediate tensors, float32 [n_tokens, n_cols]: "hidden.0" = embeddings,
+     * "attention.i" and "mlp.i" = what the two parts of layer i add, "hidden.i" = the stream after
+     * layer i - 1. NULL = off. */
     void (*probe)(void *context, const char *name, const float *data, size_t n_cols);
     void *probe_context;
 };

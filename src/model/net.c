@@ -6,7 +6,6 @@
 #include "model/attention.h"
 
 #include <assert.h>
-#include <stdio.h>
 
 /* ---------------------------------------------------------------- opening */
 
@@ -207,15 +206,6 @@ static void head_row(struct phi_pass *p, size_t i)
     phi_acts_store(net->kernels, &p->ws->head_in, i, x, h);
 }
 
-static void probe(const struct phi_pass *p, const char *name, int i)
-{
-    char text[32];
-    if (!p->batch->probe)
-        return;
-    snprintf(text, sizeof text, "%s.%d", name, i);
-    p->batch->probe(p->batch->probe_context, text, p->ws->x, (size_t)p->net->config.hidden_size);
-}
-
 static bool cancelled(const struct phi_batch *b)
 {
     return b->cancel && atomic_load_explicit(b->cancel, memory_order_relaxed);
@@ -233,12 +223,12 @@ enum phi_status phi_forward(const struct phi_net *net, struct phi_workspace *ws,
             ws->row_seq[batch->seqs[s].first_row + r] = s;
     p.n_tiles = phi_attention_plan(&p);
     phi_step_rows(&p, embed_row, batch->n_tokens);
-    probe(&p, "hidden", 0);
+    phi_step_probe(&p, "hidden", 0, ws->x);
     for (int i = 0; i < net->config.n_layers; i++) {
         if (cancelled(batch))
             return phi_fail(err, PHI_ERR_CANCELLED, "cancelled");
         net->arch->layer(&p, i);
-        probe(&p, "hidden", i + 1);
+        phi_step_probe(&p, "hidden", i + 1, ws->x);
     }
     if (batch->n_logit_rows == 0)
         return PHI_OK;

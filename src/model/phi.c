@@ -71,6 +71,8 @@ static void layer(struct phi_pass *p, int i)
     phi_op_linear(&ws->compute, &l->up, &ws->h, n, ws->ff, l->up.n_out);
     phi_step_rows(p, gelu_row, n);
     phi_op_linear(&ws->compute, &l->down, &ws->act, n, ws->y2, l->down.n_out);
+    phi_step_probe(p, "attention", i, ws->y);
+    phi_step_probe(p, "mlp", i, ws->y2);
     phi_step_residual(p, ws->x, ws->y, ws->y2);
 }
 

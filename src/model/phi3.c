@@ -87,10 +87,12 @@ static void layer(struct phi_pass *p, int i)
     size_t n = p->batch->n_tokens;
     phi_step_norm(p, &l->input_norm, ws->x, NULL, &ws->h);
     phi_step_attention(p, i);
+    phi_step_probe(p, "attention", i, ws->y);
     phi_step_norm(p, &l->mlp_norm, ws->x, ws->y, &ws->h);
     phi_op_linear(&ws->compute, &l->up, &ws->h, n, ws->ff, l->up.n_out);
     phi_step_rows(p, swiglu_row, n);
     phi_op_linear(&ws->compute, &l->down, &ws->act, n, ws->y, l->down.n_out);
+    phi_step_probe(p, "mlp", i, ws->y);
     phi_step_residual(p, ws->x, ws->y, NULL);
 }
 

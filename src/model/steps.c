@@ -1,6 +1,17 @@
 /* steps.c: the steps that layers of every architecture are made of (arch.h). */
 #include "model/attention.h"
 
+#include <stdio.h>
+
+void phi_step_probe(const struct phi_pass *p, const char *name, int i, const float *data)
+{
+    char text[32];
+    if (!p->batch->probe)
+        return;
+    snprintf(text, sizeof text, "%s.%d", name, i);
+    p->batch->probe(p->batch->probe_context, text, data, (size_t)p->net->config.hidden_size);
+}
+
 struct rows {
     struct phi_pass *p;
     void (*fn)(struct phi_pass *p, size_t row);

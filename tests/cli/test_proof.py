@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs the commands that prove a deployment right: check-accuracy.
 
-The references are tests/golden/*/golden.safetensors, which transformers made (golden/README.md says
-how). PHIDELITY names the program, PHI_TESTS the tests' folder, PHI_MODELS the bundled models. Prints TAP.
+The references are tests/golden/*/golden.safetensors (golden/README.md says how they were made) and
+references/ (make_references.py), all written by transformers. PHIDELITY names the program, PHI_TESTS the tests' folder, PHI_MODELS the bundled models. Prints TAP.
 """
 import json
 import os
@@ -18,6 +18,7 @@ from pathlib import Path
 
 PROGRAM = os.environ["PHIDELITY"]
 GOLDEN = Path(os.environ["PHI_TESTS"]) / "golden"
+REFERENCES = Path(__file__).resolve().parent / "references"
 MODELS = Path(os.environ["PHI_MODELS"])
 FOLDERS = sorted(p.name for p in GOLDEN.iterdir() if (p / "golden.safetensors").exists())
 
@@ -219,6 +220,69 @@ class CheckAccuracy(Case):
         file.write_bytes(b"junk")
         self.fails("bad.safetensors", model, "--reference", file)
         self.fails("no such file|cannot open", model, "--reference", file / "none")
+
+    # ---------------------------------------------------------------- --locate
+
+    def located(self, model, reference, *arguments):
+        code, report = self.check(model, reference, "--dtype", "float32", "--locate", *arguments)
+        self.assertEqual(code == 0, report["pass"])
+        self.assertEqual(code, report["locate"]["first"] is not None)  # the default limits alone see most of these
+        return report["locate"]
+
+    def test_right_layers(self):
+        for name in ("phi-head64", "phi3-gqa"):
+            found = self.located(GOLDEN / name, REFERENCES / f"{name}.safetensors")
+            self.assertIsNone(found["first"])
+            n_layers = json.loads((GOLDEN / name / "config.json").read_text())["num_hidden_layers"]
+            self.assertEqual(len(found["stages"]), 3 * n_layers + 2)
+            self.assertEqual(found["stages"][0], {"stage": "the embeddings", "difference": 0})
+            self.assertLess(max(s["difference"] for s in found["stages"]), 1e-5)
+
+    def test_each_scaled_matrix_is_located(self):
+        parts = {"self_attn": "attention", "input_layernorm": "attention", "post_attention_layernorm": "MLP",
+                 "mlp": "MLP"}
+        n_seen = 0
+        for name in ("phi-head64", "phi3-gqa"):
+            for tensor in read_tensors(GOLDEN / name / "model.safetensors"):
+                if not tensor.endswith("weight"):
+                    continue
+                match = re.match(r"model\.layers\.(\d+)\.(\w+)\.", tensor)
+                expected = (f"layer {match[1]}, {parts[match[2]]}" if match else "the embeddings"
+                            if "embed" in tensor else "the logits (last norm and head)")
+                with self.subTest(name, tensor=tensor):
+                    copy = self.spoiled(name, f"^{re.escape(tensor)}$")
+                    found = self.located(copy, REFERENCES / f"{name}.safetensors")
+                    self.assertEqual(found["first"], expected)
+                    n_seen += 1
+        self.assertGreater(n_seen, 20)
+
+    def test_location_in_words(self):
+        copy = self.spoiled("phi3-gqa", r"layers\.1\.mlp\.down_proj\.weight")
+        page = self.folder() / "page.html"
+        arguments = ["check-accuracy", copy, "-r", REFERENCES / "phi3-gqa.safetensors", "--locate", "--html", page]
+        result = run(*arguments, "--dtype", "float32")
+        self.assertEqual(result.returncode, 1)
+        text = result.stdout.decode()
+        self.assertRegex(text, r"\nleaves the reference in layer 1, MLP: relative difference 5\.0e-02 ")
+        self.assertIn("leaves the reference in layer 1, MLP", page.read_text())
+        self.well_formed(page.read_text())
+        result = run(*arguments, "--dtype", "float32", "--max-layer-difference", "0.2", "--min-top1", "0")
+        self.assertEqual(result.returncode, 0, "with a wide limit nothing leaves")
+
+    def test_layers_without_parts(self):
+        copy = self.spoiled("phi3-longrope", r"layers\.1\.self_attn\.o_proj\.weight")
+        found = self.located(copy, copy / "golden.safetensors")
+        self.assertEqual(found["first"], "layer 1, sum")
+
+    def test_bad_layers(self):
+        model = GOLDEN / "phi3-gqa"
+        file = self.folder() / "bad.safetensors"
+        self.assertEqual(run("logits", model, "--tokens", "5 6", "--out", file).returncode, 0)
+        self.fails("written with --layers", model, "-r", file, "--locate")
+        tensors = read_tensors(file)
+        for shape in ([2, 2], [4], [1, 4]):
+            write_tensors(file, {**tensors, "hidden.0": ("F32", shape, bytes(16))})
+            self.fails(r"hidden\.0: expected floats", model, "-r", file, "--locate")
 
     def test_wrong_command_lines(self):
         for arguments in [["M"], ["M", "x", "-r", "f"], ["M", "-r", "f", "--min-top1", "101"]]:

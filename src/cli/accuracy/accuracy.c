@@ -37,21 +37,34 @@ static int take_rows(void *context, size_t first_row, size_t n_rows, const float
         for (size_t i = 0; i < n; i++)
             r->got[i] = logits[i];
         difference_of(r->want, r->got, n, &r->rows[row]);
+        if (r->a->locate)
+            locate_take(r->a->locate, r->prompt, "logits", row, 1, n, logits);
     }
     cli_progress_show(&r->progress, "comparing", r->n_done + first_row + n_rows,
                       r->a->reference.n_positions);
     return 0;
 }
 
+static void take_layer(void *context, const char *name, size_t first_row, size_t n_rows,
+                       size_t n_cols, const float *data)
+{
+    struct run *r = context;
+    locate_take(r->a->locate, r->prompt, name, first_row, n_rows, n_cols, data);
+}
+
 static enum phi_status run_prompt(struct run *r, struct phi_engine *engine,
                                   struct difference_sum *sum, struct phi_error *err)
 {
     const struct phi_ids *ids = &r->prompt->ids;
-    enum phi_status status = phi_engine_logits(engine, ids->data, ids->n, take_rows, r, err);
+    struct locate *locate = r->a->locate;
+    enum phi_status status =
+        phi_engine_trace(engine, ids->data, ids->n, take_rows, locate ? take_layer : NULL, r, err);
     if (r->reference_is_bad)
         return phi_fail(err, PHI_ERR_INVALID, "%s: %s holds NaN or infinite numbers",
                         r->a->reference.path, r->prompt->logits->name.data);
     PHI_TRY(status);
+    if (locate && locate->err.code != PHI_OK)
+        return phi_fail(err, locate->err.code, "%s", locate->err.text);
     for (size_t i = 0; i < ids->n; i++)
         difference_add(sum, &r->rows[i]);
     return PHI_OK;
@@ -101,7 +114,21 @@ void accuracy_deinit(struct accuracy *a)
 bool accuracy_passes(const struct accuracy *a)
 {
     return difference_top1(&a->total) >= a->limits.top1 &&
-           a->total.least_cosine >= a->limits.cosine && a->total.largest_kl <= a->limits.kl;
+           a->total.least_cosine >= a->limits.cosine && a->total.largest_kl <= a->limits.kl &&
+           (!a->locate || locate_first(a->locate) < 0);
+}
+
+bool accuracy_where(const struct accuracy *a, char out[256])
+{
+    char name[48];
+    int stage = a->locate ? locate_first(a->locate) : -1;
+    if (stage < 0)
+        return false;
+    snprintf(out, 256,
+             "leaves the reference in %s: relative difference %.1e (at most %g), before it %.1e",
+             locate_name(a->locate, stage, name), locate_difference(a->locate, stage),
+             a->locate->limit, locate_before(a->locate, stage));
+    return true;
 }
 
 void accuracy_verdict(const struct accuracy *a, char out[256])

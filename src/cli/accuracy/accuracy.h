@@ -3,6 +3,7 @@
 #define PHI_CLI_ACCURACY_ACCURACY_H
 
 #include "cli/accuracy/difference.h"
+#include "cli/accuracy/locate.h"
 #include "cli/accuracy/reference.h"
 #include "cli/term.h"
 
@@ -20,14 +21,20 @@ struct accuracy {
     struct difference *rows;        /* [reference.n_positions], prompt after prompt */
     struct difference_sum *prompts; /* [reference.n_prompts] */
     struct difference_sum total;
+    struct locate *locate; /* NULL: layers are not compared */
 };
 
-/* Runs every prompt of the opened reference. The caller ends with accuracy_deinit in every case. */
+/* Runs every prompt of the opened reference, through `locate` too where it is set. The caller ends
+ * with accuracy_deinit in every case. */
 enum phi_status accuracy_measure(struct accuracy *a, struct phi_engine *engine,
                                  struct phi_error *err);
 void accuracy_deinit(struct accuracy *a);
 
 bool accuracy_passes(const struct accuracy *a);
+
+/* The first stage that leaves the reference, in words; false when none does or none was looked at.
+ */
+bool accuracy_where(const struct accuracy *a, char out[256]);
 
 /* "top-1 98.2 % of at least 99 %, ..." */
 void accuracy_verdict(const struct accuracy *a, char out[256]);

@@ -37,6 +37,26 @@ static void print_misses(const struct accuracy *a, struct cli_out *out)
         phi_buf_printf(&out->buf, "and %zu more\n", n_missed - n_shown);
 }
 
+/* A line for each layer: what its parts add, and the stream behind it. */
+static void print_layers(const struct locate *l, struct cli_out *out)
+{
+    phi_buf_printf(&out->buf, "relative difference of each layer's tensors\n%-6s %9s %9s %9s\n",
+                   "layer", "attention", "mlp", "sum");
+    phi_buf_printf(&out->buf, "%-6s %9s %9s %9.1e\n", "embed", "", "", locate_difference(l, 0));
+    for (int i = 0; i < l->n_layers; i++) {
+        phi_buf_printf(&out->buf, "%-6d", i);
+        for (int part = 1; part <= 3; part++) {
+            if (l->stages[3 * i + part].n_rows > 0)
+                phi_buf_printf(&out->buf, " %9.1e", locate_difference(l, 3 * i + part));
+            else
+                phi_buf_printf(&out->buf, " %9s", "-");
+        }
+        phi_buf_printf(&out->buf, "\n");
+    }
+    phi_buf_printf(&out->buf, "%-6s %9s %9s %9.1e\n\n", "logits", "", "",
+                   locate_difference(l, locate_n_stages(l) - 1));
+}
+
 void accuracy_print_table(const struct accuracy *a, struct cli_out *out)
 {
     char verdict[256], number[24];
@@ -55,6 +75,10 @@ void accuracy_print_table(const struct accuracy *a, struct cli_out *out)
     print_sum(out, "all", &a->total);
     phi_buf_printf(&out->buf, "\n");
     print_misses(a, out);
+    if (a->locate)
+        print_layers(a->locate, out);
+    if (accuracy_where(a, verdict))
+        phi_buf_printf(&out->buf, "%s\n", verdict);
     accuracy_verdict(a, verdict);
     phi_buf_printf(&out->buf, "%s: %s\n", accuracy_passes(a) ? "PASS" : "FAIL", verdict);
 }
@@ -96,13 +120,30 @@ static json_t *prompts_json(const struct accuracy *a)
     return prompts;
 }
 
+static json_t *locate_json(const struct accuracy *a)
+{
+    char name[48];
+    const struct locate *l = a->locate;
+    if (!l)
+        return json_null();
+    int first = locate_first(l);
+    json_t *stages = json_array();
+    for (int i = 0; i < locate_n_stages(l); i++)
+        if (l->stages[i].n_rows > 0)
+            json_array_append_new(stages, json_pack("{s:s, s:f}", "stage", locate_name(l, i, name),
+                                                    "difference", locate_difference(l, i)));
+    return json_pack("{s:f, s:o, s:o}", "limit", l->limit, "first",
+                     first < 0 ? json_null() : json_string(locate_name(l, first, name)), "stages",
+                     stages);
+}
+
 void accuracy_print_json(const struct accuracy *a, struct cli_out *out)
 {
     json_t *object = json_pack(
-        "{s:b, s:s, s:s, s:s, s:{s:f, s:f, s:f}, s:o, s:o}", "pass", accuracy_passes(a), "model",
-        a->model, "dtype", phi_dtype_name(a->info.dtype), "reference", a->reference.path, "limits",
-        "top1_percent", a->limits.top1, "cosine", a->limits.cosine, "kl", a->limits.kl, "total",
-        sum_json(&a->total), "prompts", prompts_json(a));
+        "{s:b, s:s, s:s, s:s, s:{s:f, s:f, s:f}, s:o, s:o, s:o}", "pass", accuracy_passes(a),
+        "model", a->model, "dtype", phi_dtype_name(a->info.dtype), "reference", a->reference.path,
+        "limits", "top1_percent", a->limits.top1, "cosine", a->limits.cosine, "kl", a->limits.kl,
+        "total", sum_json(&a->total), "locate", locate_json(a), "prompts", prompts_json(a));
     char *text = object ? json_dumps(object, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
     if (text) {
         cli_out_write(out, phi_str_from(text));
@@ -209,6 +250,52 @@ static void append_source(const struct accuracy *a, struct phi_buf *out)
     phi_buf_append_c(out, ".</p>\n");
 }
 
+static double layer_at(const void *context, size_t i)
+{
+    return locate_difference(context, (int)i);
+}
+
+static bool is_beyond(const void *context, size_t i)
+{
+    const struct locate *l = context;
+    return locate_difference(l, (int)i) > l->limit;
+}
+
+static bool starts_layer(const void *context, size_t i)
+{
+    (void)context;
+    return i % 3 == 1;
+}
+
+static void tell_layer(const void *context, size_t i, struct phi_buf *out)
+{
+    char name[48];
+    phi_buf_printf(out, "%s\nrelative difference %.2e", locate_name(context, (int)i, name),
+                   locate_difference(context, (int)i));
+}
+
+static void append_layers(const struct accuracy *a, struct phi_buf *out)
+{
+    char where[256];
+    if (!a->locate)
+        return;
+    struct page_plot plot = {
+        .title = "Relative difference: embeddings; attention, MLP and sum of each layer; logits",
+        .n = (size_t)locate_n_stages(a->locate),
+        .context = a->locate,
+        .value = layer_at,
+        .is_bad = is_beyond,
+        .tell = tell_layer,
+        .starts_group = starts_layer,
+        .limit = a->locate->limit,
+    };
+    page_append_plot(out, &plot);
+    if (accuracy_where(a, where))
+        phi_buf_printf(out, "<p>It <mark>%s</mark>.</p>\n", where);
+    else
+        phi_buf_append_c(out, "<p>No layer leaves the reference.</p>\n");
+}
+
 enum phi_status accuracy_write_page(const struct accuracy *a, const char *path,
                                     struct phi_error *err)
 {
@@ -233,6 +320,7 @@ enum phi_status accuracy_write_page(const struct accuracy *a, const char *path,
     plot.value = largest_at;
     plot.limit = 0;
     page_append_plot(&page, &plot);
+    append_layers(a, &page);
     page_end(&page);
     enum phi_status status = page_write(path, &page, err);
     phi_buf_deinit(&page);

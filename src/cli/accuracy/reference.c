@@ -46,6 +46,11 @@ static bool is_float(enum phi_st_dtype t)
     return t == PHI_ST_F32 || t == PHI_ST_F16 || t == PHI_ST_BF16 || t == PHI_ST_F64;
 }
 
+bool reference_is_matrix(const struct phi_tensor *t, size_t n_rows, size_t n_cols)
+{
+    return is_float(t->dtype) && t->n_dims == 2 && t->shape[0] == n_rows && t->shape[1] == n_cols;
+}
+
 void reference_row(const struct phi_tensor *t, size_t row, double *out)
 {
     size_t n = t->shape[1], size = phi_st_dtype_bytes(t->dtype);

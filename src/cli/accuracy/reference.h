@@ -42,6 +42,9 @@ void reference_close(struct reference *r);
 const struct phi_tensor *reference_find(const struct reference *r, const struct reference_prompt *p,
                                         const char *name);
 
+/* Whether it holds floats [n_rows, n_cols]. */
+bool reference_is_matrix(const struct phi_tensor *t, size_t n_rows, size_t n_cols);
+
 /* Row `row` of a float tensor of two dimensions, widened exactly into out[shape[1]]. */
 void reference_row(const struct phi_tensor *t, size_t row, double *out);
 
