@@ -52,7 +52,7 @@ tsan-check: deps
 	@TSAN_OPTIONS=halt_on_error=1 scripts/run_tests.sh build-tsan --timeout-multiplier 10
 
 fuzz: deps
-	@test -f build-fuzz/build.ninja || CC=clang meson setup build-fuzz -Dfuzzer=true -Dtests=disabled \
+	@test -f build-fuzz/build.ninja || CC=clang meson setup build-fuzz -Dfuzzer=true \
 	    -Db_sanitize=address,undefined -Db_lundef=false
 	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
 
