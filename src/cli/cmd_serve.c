@@ -7,7 +7,7 @@
 #include "cli/serve.h"
 #include "base/clock.h"
 #include "base/dtype.h"
-#include "server/routes.h"
+#include "server/api/routes.h"
 
 #include <errno.h>
 #include <inttypes.h>

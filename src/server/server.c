@@ -6,13 +6,13 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "server/gate.h"
-#include "server/http.h"
-#include "server/listen.h"
-#include "server/metrics.h"
-#include "server/routes.h"
-#include "server/access_line.h"
+#include "server/http/http.h"
+#include "server/http/listen.h"
+#include "server/metrics/metrics.h"
+#include "server/api/routes.h"
+#include "server/metrics/access_line.h"
 #include "server/state.h"
-#include "server/stats_thread.h"
+#include "server/metrics/stats_thread.h"
 
 #include <time.h>
 #include <unistd.h>

@@ -10,7 +10,7 @@
 
 #include "base/alloc.h"
 #include "exchange_double.h"
-#include "server/routes.h"
+#include "server/api/routes.h"
 
 #include <strings.h>
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "server/metrics.h"
+#include "server/metrics/metrics.h"
 #include "service.h"
 
 void service_open(struct service *s, const char *name, const struct phi_engine_options *engine)

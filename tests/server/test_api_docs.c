@@ -1,7 +1,7 @@
 /* test_api_docs.c: the tables of request fields in docs/SERVING.md say what the fields' own table
- * says (server/fields.h). A difference prints what the document should have. */
+ * says (server/api/fields.h). A difference prints what the document should have. */
 #include "base/file.h"
-#include "server/fields.h"
+#include "server/api/fields.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

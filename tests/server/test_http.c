@@ -3,8 +3,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "server/gate.h"
-#include "server/http.h"
-#include "server/listen.h"
+#include "server/http/http.h"
+#include "server/http/listen.h"
 #include "server/state.h"
 
 #include <netinet/in.h>

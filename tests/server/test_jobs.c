@@ -11,7 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "server/metrics.h"
+#include "server/metrics/metrics.h"
 #include "service.h"
 
 static struct service code;

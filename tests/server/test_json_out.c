@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "server/logprobs_out.h"
+#include "server/api/logprobs_out.h"
 #include "service.h"
 
 static void expect_written(struct phi_buf *b, const char *text)

@@ -1,7 +1,7 @@
 /* test_log_lines.c: the statistics line and the access line, word for word. */
 #include "base/log.h"
-#include "server/access_line.h"
-#include "server/stats_log.h"
+#include "server/metrics/access_line.h"
+#include "server/metrics/stats_log.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,10 +2,10 @@
  * figures are compared with ones worked out by hand. */
 #include "base/alloc.h"
 #include "base/file.h"
-#include "server/exposition.h"
-#include "server/metrics.h"
-#include "server/process_stats.h"
-#include "server/routes.h"
+#include "server/metrics/exposition.h"
+#include "server/metrics/metrics.h"
+#include "server/metrics/process_stats.h"
+#include "server/api/routes.h"
 
 #include <fcntl.h>
 #include <math.h>

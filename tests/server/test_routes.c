@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "server/routes.h"
+#include "server/api/routes.h"
 #include "service.h"
 
 static struct service code, chat;

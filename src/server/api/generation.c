@@ -1,0 +1,337 @@
+/* generation.c: the life of a job: submission, events, answer or stream, end. See generation.h. */
+#include "server/api/generation.h"
+#include "base/alloc.h"
+#include "base/size.h"
+#include "server/metrics/metrics.h"
+#include "server/api/request_log.h"
+
+#include <time.h>
+
+enum { MAX_CHOICES = 65536 }; /* of one HTTP request */
+
+/* ---------------------------------------------------------------- one comes, one goes */
+
+static enum phi_job_state pull(struct phi_exchange *x, struct phi_job *job);
+static void cancel(struct phi_job *job);
+
+static void record(struct phi_genjob *g, const struct phi_prompt *p, enum phi_finish finish,
+                   const struct phi_request_stats *stats)
+{
+    struct phi_request_record r = {
+        .finish = finish,
+        .n = g->sampling.n,
+        .max_tokens = (int)g->max_tokens,
+        .stats = *stats,
+    };
+    const struct phi_choice *c = &g->choices[(size_t)(p - g->prompts) * (size_t)r.n];
+    for (int k = 0; k < r.n; k++)
+        r.n_longest_tokens = phi_size_max(r.n_longest_tokens, c[k].n_output);
+    phi_metrics_request_ended(g->server->metrics, &r);
+    phi_request_log_ended(g, (size_t)(p - g->prompts), finish, stats);
+}
+
+/* A request that did not come to its end was left by its client, or by a sibling that failed. */
+static void prompt_deinit(struct phi_genjob *g, struct phi_prompt *p)
+{
+    if (p->request && !p->ended) {
+        struct phi_request_stats stats;
+        phi_request_get_stats(p->request, &stats);
+        record(g, p, PHI_FINISH_ABORT, &stats);
+    }
+    phi_request_release(p->request);
+    phi_mem_free(p->ids);
+    phi_mem_free(p->text);
+}
+
+static void generation_free(struct phi_job *job)
+{
+    struct phi_genjob *g = (struct phi_genjob *)job;
+    struct phi_server *server = g->server;
+    for (size_t i = 0; i < g->n_prompts; i++)
+        prompt_deinit(g, &g->prompts[i]);
+    for (size_t i = 0; i < g->n_choices; i++) {
+        struct phi_choice *c = &g->choices[i];
+        phi_buf_deinit(&c->text);
+        phi_ids_deinit(&c->tokens);
+        phi_buf_deinit(&c->logprobs);
+        phi_buf_deinit(&c->stop_string);
+        phi_spelling_deinit(&c->spelling);
+    }
+    phi_free(g->prompts);
+    phi_free(g->choices);
+    phi_fields_deinit(&g->fields);
+    phi_arena_deinit(&g->arena);
+    phi_free(g);
+    atomic_fetch_sub(&server->n_jobs, 1);
+}
+
+static struct phi_genjob *create(struct phi_exchange *x, const struct phi_genjob_form *form)
+{
+    struct phi_genjob *g = phi_calloc(1, sizeof *g);
+    if (!g)
+        return NULL;
+    g->job = (struct phi_job){pull, cancel, generation_free};
+    g->server = x->server;
+    g->form = form;
+    g->created_s = (int64_t)time(NULL);
+    atomic_fetch_add(&x->server->n_jobs, 1);
+    return g;
+}
+
+void phi_genjob_handle(struct phi_exchange *x, const struct phi_genjob_form *form,
+                       enum phi_status (*run)(struct phi_genjob *g, struct phi_exchange *x,
+                                              struct phi_refusal *r))
+{
+    struct phi_refusal refusal;
+    struct phi_genjob *g = create(x, form);
+    if (!g)
+        phi_refuse_memory(&refusal);
+    else if (run(g, x, &refusal) == PHI_OK)
+        return;
+    phi_refusal_answer(&refusal, x);
+    if (g)
+        generation_free(&g->job);
+}
+
+enum phi_status phi_genjob_set_prompts(struct phi_genjob *g, size_t n, struct phi_refusal *r)
+{
+    size_t n_answers = (size_t)g->sampling.n;
+    if (n > MAX_CHOICES / n_answers)
+        return phi_refuse(r, PHI_REFUSED_VALUE, NULL,
+                          "%zu prompts with n=%zu are more than %d answers to one request.", n,
+                          n_answers, MAX_CHOICES);
+    g->prompts = phi_calloc(n, sizeof *g->prompts);
+    g->choices = phi_calloc(n * n_answers, sizeof *g->choices);
+    if (!g->prompts || !g->choices)
+        return phi_refuse_memory(r);
+    g->n_prompts = n;
+    g->n_choices = n * n_answers;
+    for (size_t i = 0; i < g->n_choices; i++) {
+        g->choices[i].stop_token = -1;
+        g->choices[i].spelling.model = g->server->model;
+    }
+    return PHI_OK;
+}
+
+/* ---------------------------------------------------------------- submission */
+
+/* The engine's thread. A whole answer needs waking once, a streaming one for each piece. */
+static void notify_whole(void *exchange, bool ended)
+{
+    if (!ended)
+        return;
+    phi_exchange_wake(exchange);
+    phi_exchange_release(exchange);
+}
+
+static void notify_stream(void *exchange, bool ended)
+{
+    phi_exchange_wake(exchange);
+    if (ended)
+        phi_exchange_release(exchange);
+}
+
+/* Of one prompt: the server may bound the answer's length, too. */
+static struct phi_sampling sampling_of(const struct phi_genjob *g, const struct phi_prompt *p,
+                                       int max_model_len)
+{
+    struct phi_sampling s = g->sampling;
+    int64_t n = g->max_tokens, cap = g->server->options->max_tokens_cap;
+    if (n == 0) {
+        n = max_model_len - (int64_t)p->n_ids;
+        if (g->default_max_tokens > 0 && g->default_max_tokens < n)
+            n = g->default_max_tokens;
+    }
+    if (cap > 0 && cap < n)
+        n = cap;
+    s.max_tokens = g->only_prompt ? 1 : (int)n;
+    return s;
+}
+
+enum phi_status phi_genjob_start(struct phi_genjob *g, struct phi_exchange *x,
+                                 struct phi_refusal *r)
+{
+    const struct phi_fields *f = &g->fields;
+    struct phi_engine_info info;
+    phi_engine_get_info(g->server->engine, &info);
+    const struct phi_request_options options = {
+        .priority = f->priority.value,
+        .cache_salt = {f->cache_salt.data, f->cache_salt.n},
+        .notify = f->stream ? notify_stream : notify_whole,
+        .notify_context = x,
+    };
+    for (size_t i = 0; i < g->n_prompts; i++) {
+        struct phi_prompt *p = &g->prompts[i];
+        struct phi_sampling sampling = sampling_of(g, p, info.max_model_len);
+        phi_request_log_received(g, i, &sampling);
+        phi_exchange_acquire(x); /* given back by the last notification */
+        enum phi_status status = phi_request_submit(g->server->engine, p->ids, p->n_ids, &sampling,
+                                                    &options, &p->request, &r->error);
+        if (status != PHI_OK) {
+            phi_exchange_release(x);
+            return phi_refuse_status(r, status == PHI_ERR_TOO_LONG ? "input_tokens" : NULL);
+        }
+    }
+    x->job = &g->job;
+    if (f->stream)
+        phi_exchange_stream(x);
+    return PHI_OK;
+}
+
+static void cancel(struct phi_job *job)
+{
+    struct phi_genjob *g = (struct phi_genjob *)job;
+    for (size_t i = 0; i < g->n_prompts; i++)
+        phi_request_cancel(g->prompts[i].request);
+}
+
+/* ---------------------------------------------------------------- events */
+
+static void take_event(struct phi_genjob *g, struct phi_prompt *p, const struct phi_event *ev)
+{
+    size_t n_answers = (size_t)g->sampling.n;
+    struct phi_choice *c = &g->choices[(size_t)(p - g->prompts) * n_answers + (size_t)ev->index];
+    c->finish = ev->finish;
+    if (g->only_prompt) {
+        if (c->finish == PHI_FINISH_STOP)
+            c->finish = PHI_FINISH_LENGTH;
+        return;
+    }
+    phi_buf_append(&c->text, ev->text.data, ev->text.n);
+    phi_ids_append_n(&c->tokens, ev->tokens, ev->n_tokens);
+    phi_buf_append(&c->logprobs, ev->logprobs,
+                   ev->n_tokens * ev->n_logprobs * sizeof *ev->logprobs);
+    c->n_logprobs = ev->n_logprobs;
+    c->n_output += ev->n_tokens;
+    c->stop_token = ev->stop_token;
+    phi_buf_append(&c->stop_string, ev->stop_string.data, ev->stop_string.n);
+}
+
+static bool is_out_of_memory(const struct phi_choice *c)
+{
+    return c->text.failed || c->tokens.failed || c->logprobs.failed || c->stop_string.failed;
+}
+
+/* Takes all that the engine has ready. */
+static enum phi_status take_events(struct phi_genjob *g, struct phi_refusal *r)
+{
+    enum phi_status status = PHI_OK;
+    for (size_t i = 0; i < g->n_prompts; i++) {
+        struct phi_prompt *p = &g->prompts[i];
+        struct phi_event ev;
+        while (!p->ended && phi_request_next(p->request, &ev, 0) == 1) {
+            take_event(g, p, &ev);
+            if (ev.finish == PHI_FINISH_ERROR && status == PHI_OK) {
+                phi_fail(&r->error, ev.status, "%s", ev.error);
+                status = phi_refuse_status(r, NULL);
+            }
+            if (ev.last) {
+                struct phi_request_stats stats;
+                p->ended = true;
+                g->n_ended++;
+                phi_request_get_stats(p->request, &stats);
+                p->n_cached = stats.n_cached_tokens;
+                record(g, p, ev.finish, &stats);
+            }
+        }
+    }
+    for (size_t i = 0; i < g->n_choices && status == PHI_OK; i++)
+        if (is_out_of_memory(&g->choices[i]))
+            status = phi_refuse_memory(r);
+    return status;
+}
+
+/* ---------------------------------------------------------------- answers */
+
+static void answer_whole(struct phi_genjob *g, struct phi_exchange *x)
+{
+    struct phi_buf body = {0};
+    struct phi_out o = {.buf = &body};
+    for (size_t i = 0; i < g->n_choices; i++)
+        phi_request_log_output(g, i);
+    g->form->write_answer(g, &o);
+    phi_exchange_answer(x, 200, "application/json", &body);
+}
+
+/* Whether a chunk about the choice is due. */
+static bool has_news(const struct phi_genjob *g, const struct phi_choice *c)
+{
+    if (c->is_told)
+        return false;
+    if (c->finish != PHI_FINISH_NONE)
+        return true;
+    if (c->tokens.n == 0 ||
+        (c->is_begun && c->tokens.n < (size_t)g->server->options->stream_interval))
+        return false;
+    bool tells_tokens = c->n_logprobs > 0 || g->fields.return_token_ids;
+    return c->text.n > 0 || tells_tokens || (!c->is_begun && g->form->has_opening(g));
+}
+
+static void stream_choice(struct phi_genjob *g, size_t i, struct phi_buf *out)
+{
+    struct phi_choice *c = &g->choices[i];
+    if (!has_news(g, c))
+        return;
+    phi_request_log_output(g, i);
+    g->form->write_chunks(g, i, out);
+    c->is_begun = true;
+    phi_buf_clear(&c->text);
+    phi_buf_clear(&c->logprobs);
+    c->tokens.n = 0;
+    if (c->finish != PHI_FINISH_NONE) {
+        c->is_told = true;
+        g->n_told++;
+    }
+}
+
+static void end_stream(struct phi_genjob *g, struct phi_buf *out)
+{
+    if (g->include_usage) {
+        struct phi_out o;
+        phi_event_begin(&o, out);
+        phi_genjob_write_head(g, &o, g->form->chunk_object);
+        phi_out_open(&o, "choices", '[');
+        phi_out_close(&o, ']');
+        phi_genjob_write_usage(g, &o);
+        phi_genjob_write_fingerprint(&o);
+        phi_event_end(&o);
+    }
+    phi_buf_append_c(out, "data: [DONE]\n\n");
+}
+
+static void stream_error(struct phi_genjob *g, const struct phi_refusal *r, struct phi_buf *out)
+{
+    cancel(&g->job);
+    phi_buf_append_c(out, "data: ");
+    phi_refusal_write(r, out);
+    phi_buf_append_c(out, "\n\ndata: [DONE]\n\n");
+}
+
+static enum phi_job_state pull(struct phi_exchange *x, struct phi_job *job)
+{
+    struct phi_genjob *g = (struct phi_genjob *)job;
+    struct phi_refusal refusal;
+    enum phi_status status = take_events(g, &refusal);
+    if (status != PHI_OK && !g->fields.stream) {
+        cancel(job);
+        phi_refusal_answer(&refusal, x);
+        return PHI_JOB_DONE;
+    }
+    if (status != PHI_OK) {
+        stream_error(g, &refusal, &x->stream);
+        return PHI_JOB_DONE;
+    }
+    if (!g->fields.stream) {
+        if (g->n_ended < g->n_prompts)
+            return PHI_JOB_WAIT;
+        answer_whole(g, x);
+        return PHI_JOB_DONE;
+    }
+    for (size_t i = 0; i < g->n_choices; i++)
+        stream_choice(g, i, &x->stream);
+    if (g->n_ended == g->n_prompts) {
+        end_stream(g, &x->stream);
+        return PHI_JOB_DONE;
+    }
+    return x->stream.n > 0 ? PHI_JOB_MORE : PHI_JOB_WAIT;
+}
