@@ -148,7 +148,7 @@ static void try_every_allocation(const char *path, const char *body)
     struct reply expected, r;
     post(&code.server, path, body, &expected);
     assert_int_equal(expected.status, 200);
-    int n_failed = 0;
+    int n_failed = 0, n_told = 0;
     long n_allocations = LONG_MAX;
     for (long n = 1; n <= n_allocations; n++) {
         phi_alloc_fail_nth(n);
@@ -159,12 +159,18 @@ static void try_every_allocation(const char *path, const char *body)
             fail_msg("allocation %ld failed, and the answer is %s", n, r.body.data);
         if (!is_whole && r.status != 200 && r.status != 500 && r.status != 503)
             fail_msg("allocation %ld failed, and the status is %d: %s", n, r.status, r.body.data);
+        if (is_whole &&
+            r.is_stream) { /* it ends as it should, whether or not it tells of an error */
+            reply_n_events(&r);
+            n_told += strstr(r.body.data, "data: {\"error\":{\"message\":\"out of memory") != NULL;
+        }
         n_failed += !is_whole;
         n_allocations = r.n_allocations;
         reply_deinit(&r);
         wait_for_exchanges();
     }
     assert_true(n_failed > 5);
+    assert_int_equal(n_told > 0, expected.is_stream);
     reply_deinit(&expected);
     wait_until_idle();
     post(&code.server, path, body, &r);

@@ -187,10 +187,8 @@ static void cancel(struct phi_job *job)
 
 /* ---------------------------------------------------------------- events */
 
-static void take_event(struct phi_genjob *g, struct phi_prompt *p, const struct phi_event *ev)
+static void collect(const struct phi_genjob *g, struct phi_choice *c, const struct phi_event *ev)
 {
-    size_t n_answers = (size_t)g->sampling.n;
-    struct phi_choice *c = &g->choices[(size_t)(p - g->prompts) * n_answers + (size_t)ev->index];
     c->finish = ev->finish;
     if (g->only_prompt) {
         if (c->finish == PHI_FINISH_STOP)
@@ -207,57 +205,19 @@ static void take_event(struct phi_genjob *g, struct phi_prompt *p, const struct 
     phi_buf_append(&c->stop_string, ev->stop_string.data, ev->stop_string.n);
 }
 
-static bool is_out_of_memory(const struct phi_choice *c)
+static void end_prompt(struct phi_genjob *g, struct phi_prompt *p, enum phi_finish finish)
 {
-    return c->text.failed || c->tokens.failed || c->logprobs.failed || c->stop_string.failed;
-}
-
-/* Takes all that the engine has ready. */
-static enum phi_status take_events(struct phi_genjob *g, struct phi_refusal *r)
-{
-    enum phi_status status = PHI_OK;
-    for (size_t i = 0; i < g->n_prompts; i++) {
-        struct phi_prompt *p = &g->prompts[i];
-        struct phi_event ev;
-        while (!p->ended && phi_request_next(p->request, &ev, 0) == 1) {
-            take_event(g, p, &ev);
-            if (ev.finish == PHI_FINISH_ERROR && status == PHI_OK) {
-                phi_fail(&r->error, ev.status, "%s", ev.error);
-                status = phi_refuse_status(r, NULL);
-            }
-            if (ev.last) {
-                struct phi_request_stats stats;
-                p->ended = true;
-                g->n_ended++;
-                phi_request_get_stats(p->request, &stats);
-                p->n_cached = stats.n_cached_tokens;
-                record(g, p, ev.finish, &stats);
-            }
-        }
-    }
-    for (size_t i = 0; i < g->n_choices && status == PHI_OK; i++)
-        if (is_out_of_memory(&g->choices[i]))
-            status = phi_refuse_memory(r);
-    return status;
-}
-
-/* ---------------------------------------------------------------- answers */
-
-static void answer_whole(struct phi_genjob *g, struct phi_exchange *x)
-{
-    struct phi_buf body = {0};
-    struct phi_out o = {.buf = &body};
-    for (size_t i = 0; i < g->n_choices; i++)
-        phi_request_log_output(g, i);
-    g->form->write_answer(g, &o);
-    phi_exchange_answer(x, 200, "application/json", &body);
+    struct phi_request_stats stats;
+    p->ended = true;
+    g->n_ended++;
+    phi_request_get_stats(p->request, &stats);
+    p->n_cached = stats.n_cached_tokens;
+    record(g, p, finish, &stats);
 }
 
 /* Whether a chunk about the choice is due. */
 static bool has_news(const struct phi_genjob *g, const struct phi_choice *c)
 {
-    if (c->is_told)
-        return false;
     if (c->finish != PHI_FINISH_NONE)
         return true;
     if (c->tokens.n == 0 ||
@@ -278,10 +238,51 @@ static void stream_choice(struct phi_genjob *g, size_t i, struct phi_buf *out)
     phi_buf_clear(&c->text);
     phi_buf_clear(&c->logprobs);
     c->tokens.n = 0;
-    if (c->finish != PHI_FINISH_NONE) {
-        c->is_told = true;
-        g->n_told++;
+}
+
+static enum phi_status take_event(struct phi_genjob *g, struct phi_prompt *p,
+                                  const struct phi_event *ev, struct phi_buf *stream,
+                                  struct phi_refusal *r)
+{
+    size_t i = (size_t)(p - g->prompts) * (size_t)g->sampling.n + (size_t)ev->index;
+    struct phi_choice *c = &g->choices[i];
+    collect(g, c, ev);
+    if (ev->last)
+        end_prompt(g, p, ev->finish);
+    if (ev->finish == PHI_FINISH_ERROR) {
+        phi_fail(&r->error, ev->status, "%s", ev->error);
+        return phi_refuse_status(r, NULL);
     }
+    if (c->text.failed || c->tokens.failed || c->logprobs.failed || c->stop_string.failed)
+        return phi_refuse_memory(r);
+    if (g->fields.stream)
+        stream_choice(g, i, stream);
+    return PHI_OK;
+}
+
+/* Takes all that the engine has ready; a streaming job tells of it at once. */
+static enum phi_status take_events(struct phi_genjob *g, struct phi_buf *stream,
+                                   struct phi_refusal *r)
+{
+    for (size_t i = 0; i < g->n_prompts; i++) {
+        struct phi_prompt *p = &g->prompts[i];
+        struct phi_event ev;
+        while (!p->ended && phi_request_next(p->request, &ev, 0) == 1)
+            PHI_TRY(take_event(g, p, &ev, stream, r));
+    }
+    return PHI_OK;
+}
+
+/* ---------------------------------------------------------------- answers */
+
+static void answer_whole(struct phi_genjob *g, struct phi_exchange *x)
+{
+    struct phi_buf body = {0};
+    struct phi_out o = {.buf = &body};
+    for (size_t i = 0; i < g->n_choices; i++)
+        phi_request_log_output(g, i);
+    g->form->write_answer(g, &o);
+    phi_exchange_answer(x, 200, "application/json", &body);
 }
 
 static void end_stream(struct phi_genjob *g, struct phi_buf *out)
@@ -299,9 +300,8 @@ static void end_stream(struct phi_genjob *g, struct phi_buf *out)
     phi_buf_append_c(out, "data: [DONE]\n\n");
 }
 
-static void stream_error(struct phi_genjob *g, const struct phi_refusal *r, struct phi_buf *out)
+static void stream_error(const struct phi_refusal *r, struct phi_buf *out)
 {
-    cancel(&g->job);
     phi_buf_append_c(out, "data: ");
     phi_refusal_write(r, out);
     phi_buf_append_c(out, "\n\ndata: [DONE]\n\n");
@@ -311,27 +311,19 @@ static enum phi_job_state pull(struct phi_exchange *x, struct phi_job *job)
 {
     struct phi_genjob *g = (struct phi_genjob *)job;
     struct phi_refusal refusal;
-    enum phi_status status = take_events(g, &refusal);
-    if (status != PHI_OK && !g->fields.stream) {
+    if (take_events(g, &x->stream, &refusal) != PHI_OK) {
         cancel(job);
-        phi_refusal_answer(&refusal, x);
+        if (g->fields.stream)
+            stream_error(&refusal, &x->stream);
+        else
+            phi_refusal_answer(&refusal, x);
         return PHI_JOB_DONE;
     }
-    if (status != PHI_OK) {
-        stream_error(g, &refusal, &x->stream);
-        return PHI_JOB_DONE;
-    }
-    if (!g->fields.stream) {
-        if (g->n_ended < g->n_prompts)
-            return PHI_JOB_WAIT;
-        answer_whole(g, x);
-        return PHI_JOB_DONE;
-    }
-    for (size_t i = 0; i < g->n_choices; i++)
-        stream_choice(g, i, &x->stream);
-    if (g->n_ended == g->n_prompts) {
+    if (g->n_ended < g->n_prompts)
+        return x->stream.n > 0 ? PHI_JOB_MORE : PHI_JOB_WAIT;
+    if (g->fields.stream)
         end_stream(g, &x->stream);
-        return PHI_JOB_DONE;
-    }
-    return x->stream.n > 0 ? PHI_JOB_MORE : PHI_JOB_WAIT;
+    else
+        answer_whole(g, x);
+    return PHI_JOB_DONE;
 }

@@ -38,7 +38,6 @@ struct phi_choice {
     size_t n_logprobs;
     size_t n_output; /* tokens in all */
     bool is_begun;   /* streaming: its first chunk was written */
-    bool is_told;    /* streaming: its last chunk was written */
     enum phi_finish finish;
     int32_t stop_token;         /* or -1 */
     struct phi_buf stop_string; /* or empty */
@@ -79,7 +78,7 @@ struct phi_genjob {
     struct phi_prompt *prompts;
     size_t n_prompts;
     struct phi_choice *choices;
-    size_t n_choices, n_told;
+    size_t n_choices;
     size_t n_ended; /* prompts */
 };
 
