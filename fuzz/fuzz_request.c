@@ -1,6 +1,6 @@
 /* fuzz_request.c: any body for any route (one input: the path, a line end, the body), answered by a
  * real model and engine: one answer, of a status that has a reason, in JSON or in events. */
-#include "server/routes.h"
+#include "server/api/routes.h"
 #include "service.h"
 
 #include <stdint.h>
