@@ -75,6 +75,10 @@ struct phi_model_options {
     const char *tokenizer; /* another folder for tokenizer and template; NULL = path */
     const char *chat_template; /* a file, or a text that holds '{'; NULL = the folder's */
     enum phi_dtype dtype; /* PHI_AUTO = as config.json says */
+    enum phi_quantization quantization; /* quantises linear layers of floats at load */
+    int quant_group_size; /* of PHI_W4A8: columns with one scale, a multiple of 32; 0 = the greatest
+                             of 128, 64, 32 that divides all layers' columns */
+    bool keep_lm_head;    /* leave the output head as it is; it is made int8 otherwise */
     bool no_weights;      /* tokenizer and template only */
     bool dummy_weights;   /* --load-format dummy: seeded random weights from config.json alone */
     uint64_t seed;        /* of the dummy weights */
@@ -94,9 +98,10 @@ struct phi_model_info {
     char isa[16];          /* "ref", "avx2", "avx512", "avx512_vnni", "avx512_bf16" */
     enum phi_dtype dtype;  /* of this run, never PHI_AUTO */
     enum phi_dtype file_dtype;
+    enum phi_quantization quantization; /* of the layers, from the file or made at load */
     uint64_t n_parameters;
     uint64_t weight_bytes;    /* mapped from files */
-    uint64_t converted_bytes; /* held in memory because the asked dtype is narrower than the file */
+    uint64_t converted_bytes; /* held in memory: narrower than the file as asked, or quantised */
     int n_layers, hidden_size, n_heads, n_kv_heads, head_dim, rotary_dim, vocab_size;
     int n_token_ids;             /* 1 + the greatest id with a token; <= vocab_size */
     int max_position_embeddings; /* the longest context of the checkpoint */
@@ -115,6 +120,14 @@ struct phi_model_info {
 };
 
 void phi_model_get_info(const struct phi_model *m, struct phi_model_info *out);
+
+/* Writes a model that was opened with `quantization` into the folder out_dir, made when missing, as a
+ * checkpoint in the compressed-tensors layout, which vLLM reads too: integers and scales in place of
+ * the quantised weights, everything else as it was, and the tokenizer's files. A head that is the
+ * embedding stays that. PHI_ERR_INVALID when the model has no integers of ours, or when out_dir holds
+ * a checkpoint already. */
+enum phi_status phi_model_write_quantized(const struct phi_model *m, const char *out_dir,
+                                          struct phi_error *err);
 
 /* Text to ids. *ids is the caller's to free with phi_mem_free. */
 enum phi_status phi_tokenize(const struct phi_model *m, struct phi_text text,

@@ -37,3 +37,9 @@ bool phi_dtype_parse(const char *name, enum phi_dtype *out)
     }
     return false;
 }
+
+const char *phi_quantization_name(enum phi_quantization q)
+{
+    static const char *const names[] = {"none", "w8a8", "w4a8"};
+    return names[q];
+}

@@ -15,4 +15,7 @@ const char *phi_dtype_name(enum phi_dtype t);
 /* Also takes the short forms float, half, bf16, fp16, fp32. False for anything else. */
 bool phi_dtype_parse(const char *name, enum phi_dtype *out);
 
+/* "none", "w8a8", "w4a8". */
+const char *phi_quantization_name(enum phi_quantization q);
+
 #endif

@@ -57,6 +57,28 @@ enum phi_status phi_file_read(const char *path, size_t max_bytes, struct phi_buf
     return status;
 }
 
+enum phi_status phi_file_write(const char *path, struct phi_str text, struct phi_error *err)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return phi_fail(err, PHI_ERR_IO, "%s: cannot create: %s", path, strerror(errno));
+    bool ok = true;
+    while (text.n > 0 && ok) {
+        ssize_t n = write(fd, text.data, text.n);
+        ok = n > 0 || (n < 0 && errno == EINTR);
+        if (n > 0)
+            text = (struct phi_str){text.data + n, text.n - (size_t)n};
+    }
+    int reason = errno;
+    if (close(fd) != 0 && ok) { /* network file systems report a full disk only here */
+        reason = errno;
+        ok = false;
+    }
+    if (ok)
+        return PHI_OK;
+    return phi_fail(err, PHI_ERR_IO, "%s: cannot write: %s", path, strerror(reason));
+}
+
 static enum phi_status map_fd(int fd, const char *path, const struct stat *st, struct phi_map *out,
                               struct phi_error *err)
 {

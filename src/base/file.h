@@ -10,6 +10,9 @@
 enum phi_status phi_file_read(const char *path, size_t max_bytes, struct phi_buf *out,
                               struct phi_error *err);
 
+/* Makes the file, or replaces what it held. */
+enum phi_status phi_file_write(const char *path, struct phi_str text, struct phi_error *err);
+
 /* A read-only private mapping of a regular file. The file must not shrink while mapped: reading
  * beyond its new end raises SIGBUS. */
 struct phi_map {

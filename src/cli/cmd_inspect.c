@@ -95,6 +95,9 @@ static void print_model(struct cli_out *out, const struct phi_model_info *m)
         print_line(out, "sliding window", "%d tokens", m->sliding_window);
     print_line(out, "dtype", "%s (file: %s)", phi_dtype_name(m->dtype),
                phi_dtype_name(m->file_dtype));
+    static const char *const schemes[] = {"none", "w8a8", "w4a8"};
+    if (m->quantization)
+        print_line(out, "quantization", "%s", schemes[m->quantization]);
     if (m->has_weights)
         print_line(out, "weights", "%s mapped, %s converted", human_bytes(m->weight_bytes, a),
                    human_bytes(m->converted_bytes, b));

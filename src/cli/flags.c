@@ -14,6 +14,15 @@ static const struct cli_name dtype_names[] = {
     {NULL, 0},
 };
 
+static const struct cli_name quantization_names[] = {
+    {"none", PHI_UNQUANTIZED},
+    {"w8a8", PHI_W8A8},
+    {"w4a8", PHI_W4A8},
+    {"compressed-tensors", PHI_UNQUANTIZED}, /* vLLM's word for what config.json says anyway */
+    {"None", PHI_UNQUANTIZED},
+    {NULL, 0},
+};
+
 static const struct cli_name load_names[] = {
     {"auto", CLI_LOAD_AUTO},
     {"safetensors", CLI_LOAD_AUTO},
@@ -59,6 +68,14 @@ const struct cli_option_group cli_model_group = {
         {.name = "dtype", .kind = CLI_CHOICE, AT(dtype), .argument = "D", .initial = "auto",
          .names = dtype_names,
          .help = "how weights and matrix inputs are held; auto is the file's"},
+        {.name = "quantization", .brief = "q", .kind = CLI_CHOICE, AT(quantization),
+         .argument = "Q", .initial = "none", .names = quantization_names,
+         .help = "make the linear layers' weights integers at load; none is as the file has them"},
+        {.name = "quant-group-size", .kind = CLI_INT, AT(quant_group_size), .initial = "0",
+         .max = 65536,
+         .help = "of w4a8: weights that share a scale, a multiple of 32; 0 takes 128, 64 or 32"},
+        {.name = "quantize-lm-head", .kind = CLI_BOOL, AT(quantize_lm_head), .initial = "on",
+         .help = "under --quantization the output head is made 8-bit too"},
         {.name = "load-format", .kind = CLI_CHOICE, AT(load_format), .argument = "F",
          .initial = "auto", .names = load_names,
          .help = "where weights come from; dummy makes seeded random ones from config.json alone"},
@@ -199,6 +216,9 @@ enum phi_status cli_load_model(const struct cli_args *args, const struct cli_com
     o.no_weights = model == NULL;
     if (model) {
         o.dtype = (enum phi_dtype)model->dtype;
+        o.quantization = (enum phi_quantization)model->quantization;
+        o.quant_group_size = model->quant_group_size;
+        o.keep_lm_head = !model->quantize_lm_head;
         o.dummy_weights = model->load_format == CLI_LOAD_DUMMY;
         o.seed = (uint64_t)model->seed;
         o.n_threads = model->threads;

@@ -15,7 +15,10 @@ extern const struct cli_option_group cli_common_group;
 
 /* Commands that use the weights. */
 struct cli_model_flags {
-    int dtype; /* enum phi_dtype */
+    int dtype;        /* enum phi_dtype */
+    int quantization; /* enum phi_quantization */
+    int quant_group_size;
+    bool quantize_lm_head;
     int load_format;
     int threads;
     int64_t seed;

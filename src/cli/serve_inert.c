@@ -243,8 +243,7 @@ const struct cli_option_group serve_ignored_group = {
 
 #define NOT_PARALLEL "the model runs in one process for now, on all cores that it may use"
 #define NOT_REPLICATED "start several servers on ports of their own, with a proxy in front"
-#define NOT_QUANTISED \
-    "quantised weights are not supported yet; float32, bfloat16 and float16 are"
+#define NOT_QUANTISED "what is quantised is said by --quantization and the checkpoint"
 #define NO_LORA "LoRA adapters are not supported; merge them into the weights"
 #define NO_SPECULATION "speculative decoding is not supported"
 #define NO_TOOLS "tool calls are not supported yet"
@@ -276,8 +275,6 @@ const struct cli_option_group serve_refused_group = {
         BOOLEAN("data-parallel-external-lb", NOT_REPLICATED),
         BOOLEAN("headless", NOT_REPLICATED),
 
-        {.name = "quantization", .brief = "q", .kind = CLI_TEXT, .refused = NOT_QUANTISED,
-         .harmless = "none|None"},
         JSON("quantization-config", "{}", NOT_QUANTISED),
 
         BOOLEAN("enable-lora", NO_LORA),

@@ -102,6 +102,9 @@ static enum phi_status open_net(struct phi_model *m, const struct phi_model_opti
         .weights = m->weights,
         .seed = o->seed,
         .dtype = o->dtype,
+        .quantization = o->quantization,
+        .keep_lm_head = o->keep_lm_head,
+        .quant_group_size = o->quant_group_size,
         .kernels = m->kernels,
         .n_threads = m->n_threads,
         .progress = o->progress,
@@ -136,9 +139,17 @@ static enum phi_status open_parts(struct phi_model *m, const struct phi_model_op
     const char *text_dir = o->tokenizer ? o->tokenizer : o->path;
     if (o->n_threads < 0)
         return phi_fail(err, PHI_ERR_INVALID, "threads must be at least 0, got %d.", o->n_threads);
+    if (o->quant_group_size < 0 || o->quant_group_size % PHI_QUANT_BLOCK != 0)
+        return phi_fail(err, PHI_ERR_INVALID,
+                        "quant_group_size must be 0 or a multiple of %d, got %d.", PHI_QUANT_BLOCK,
+                        o->quant_group_size);
     m->n_threads = o->n_threads > 0 ? o->n_threads : phi_n_cores();
     if (!phi_file_is_dir(o->path))
         return phi_fail(err, PHI_ERR_IO, "%s: not a folder with a checkpoint", o->path);
+    m->path = phi_alloc(strlen(o->path) + 1, 1);
+    if (!m->path)
+        return phi_fail_memory(err, "a path", strlen(o->path));
+    memcpy(m->path, o->path, strlen(o->path) + 1);
     PHI_TRY(phi_kernels_select(getenv("PHI_ISA"), &m->kernels, err));
     PHI_TRY(open_config(m, o, err));
     PHI_TRY(open_tokenizer(m, text_dir, o->tokenizer != NULL, err));
@@ -175,6 +186,7 @@ void phi_model_close(struct phi_model *m)
     phi_safetensors_close(m->weights);
     phi_chat_template_close(m->chat_template);
     phi_tokenizer_close(m->tokenizer);
+    phi_free(m->path);
     phi_free(m);
 }
 
@@ -228,6 +240,7 @@ void phi_model_get_info(const struct phi_model *m, struct phi_model_info *out)
         out->has_weights = true;
         out->dtype = net.dtype;
         out->file_dtype = net.file_dtype;
+        out->quantization = net.quantization;
         out->n_parameters = net.n_parameters;
         out->weight_bytes = net.mapped_bytes;
         out->converted_bytes = net.converted_bytes;

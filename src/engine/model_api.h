@@ -8,6 +8,7 @@
 #include "model/net.h"
 
 struct phi_model {
+    char *path;               /* the folder */
     struct phi_config config; /* stop_ids: the union of tokenizer, config and generation_config */
     bool has_config;          /* false: no_weights, and no config.json that could be read */
     struct phi_tokenizer *tokenizer;         /* NULL: the folder has none; token ids only */

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/size.h"
+#include "formats/config_quant.h"
 #include "formats/config_rope.h"
 #include "formats/json.h"
 
@@ -101,21 +102,6 @@ static enum phi_status read_identity(const json_t *root, const char *name, struc
     if (strcmp(out->model_type, "phi") == 0 || is_msft(out))
         return require_architecture(name, out, "PhiForCausalLM", err);
     return refuse_model_type(name, out, err);
-}
-
-static enum phi_status refuse_quantization(const json_t *root, const char *name,
-                                           struct phi_error *err)
-{
-    const json_t *q = phi_json_field(root, "quantization_config");
-    struct phi_str method = PHI_STR("?");
-    if (!q)
-        return PHI_OK;
-    if (json_is_object(q))
-        PHI_TRY(phi_json_get_str(q, name, "quant_method", &method, err));
-    return phi_fail(err, PHI_ERR_UNSUPPORTED,
-                    "%s: quantization_config: quant_method \"%.*s\" is not supported (supported: "
-                    "weights in float32, bfloat16 or float16 without quantization_config)",
-                    name, (int)phi_size_min(method.n, 64), method.data);
 }
 
 /* --- dimensions --- */
@@ -425,7 +411,7 @@ static enum phi_status read_model(const json_t *root, const char *name, bool has
     if (!json_is_object(root))
         return phi_fail(err, PHI_ERR_FORMAT, "%s: expected an object", name);
     PHI_TRY(read_identity(root, name, out, err));
-    PHI_TRY(refuse_quantization(root, name, err));
+    PHI_TRY(phi_config_read_quantization(root, name, out, err));
     PHI_TRY(read_dimensions(root, name, out, err));
     PHI_TRY(check_heads(name, out, err));
     if (is_msft(out))

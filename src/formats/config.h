@@ -53,6 +53,7 @@ struct phi_config {
     bool tie_word_embeddings;
     bool attention_bias;  /* phi3: biases on qkv_proj and o_proj */
     bool qk_layernorm;    /* phi */
+    bool quantized;       /* linear layers have integer weights (compressed-tensors) */
     enum phi_dtype dtype; /* torch_dtype / dtype; PHI_AUTO when absent */
 
     enum phi_rope_type rope_type;

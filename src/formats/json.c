@@ -162,3 +162,18 @@ enum phi_status phi_json_get_str(const json_t *obj, const char *name, const char
     *out = phi_json_str(v);
     return PHI_OK;
 }
+
+/* --- writing --- */
+
+static int append_to_buf(const char *data, size_t n, void *context)
+{
+    struct phi_buf *out = context;
+    phi_buf_append(out, data, n);
+    return out->failed ? -1 : 0;
+}
+
+void phi_json_dump(const json_t *value, size_t flags, struct phi_buf *out)
+{
+    if (json_dump_callback(value, append_to_buf, out, flags) != 0)
+        out->failed = true;
+}

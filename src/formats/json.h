@@ -3,6 +3,7 @@
 #ifndef PHI_FORMATS_JSON_H
 #define PHI_FORMATS_JSON_H
 
+#include "base/buf.h"
 #include "base/status.h"
 #include "base/str.h"
 
@@ -30,6 +31,10 @@ enum phi_status phi_json_get_bool(const json_t *obj, const char *name, const cha
 /* The view lives as long as obj. */
 enum phi_status phi_json_get_str(const json_t *obj, const char *name, const char *field,
                                  struct phi_str *out, struct phi_error *err);
+
+/* Appends the value as text, with jansson's flags. A failed allocation shows in out->failed: jansson's
+ * own buffer (json_dumps) loses an object's key then and says nothing. */
+void phi_json_dump(const json_t *value, size_t flags, struct phi_buf *out);
 
 /* The field's value, or NULL when missing or null. */
 const json_t *phi_json_field(const json_t *obj, const char *field);

@@ -73,13 +73,6 @@ static enum phi_status fill_header(json_t *root, const struct phi_tensor *tensor
     return status;
 }
 
-static int append_to_buf(const char *data, size_t n, void *context)
-{
-    struct phi_buf *out = context;
-    phi_buf_append(out, data, n);
-    return out->failed ? -1 : 0;
-}
-
 /* The length prefix and the JSON text, padded with spaces so that the data begins at a multiple
  * of 8. */
 static enum phi_status build_header(const struct phi_tensor *tensors, size_t n, const char *path,
@@ -90,8 +83,8 @@ static enum phi_status build_header(const struct phi_tensor *tensors, size_t n, 
         return phi_fail_memory(err, "a safetensors header", n);
     enum phi_status status = fill_header(root, tensors, n, path, err);
     phi_buf_append(out, "\0\0\0\0\0\0\0", 8);
-    if (status == PHI_OK && json_dump_callback(root, append_to_buf, out, JSON_COMPACT) != 0)
-        out->failed = true;
+    if (status == PHI_OK)
+        phi_json_dump(root, JSON_COMPACT, out);
     json_decref(root);
     while (out->n % 8 != 0 && !out->failed)
         phi_buf_append_char(out, ' ');

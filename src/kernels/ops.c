@@ -62,18 +62,62 @@ void phi_compute_each(struct phi_compute *c, size_t n, phi_item_fn fn, void *con
     phi_pool_run(c->pool, each_thread, &e);
 }
 
+/* ---------------------------------------------------------------- matrices */
+
+size_t phi_matrix_row_bytes(const struct phi_matrix *m)
+{
+    switch (m->quant) {
+    case PHI_W8A8:
+        return m->n_cols;
+    case PHI_W4A8: /* whole 32-bit words */
+        return phi_size_ceil_div(m->n_cols, 8) * 4;
+    case PHI_UNQUANTIZED:
+        break;
+    }
+    return m->n_cols * phi_dtype_bytes(m->dtype);
+}
+
+size_t phi_matrix_scale_bytes(const struct phi_matrix *m)
+{
+    if (m->quant == PHI_W4A8)
+        return m->n_cols / m->group * phi_dtype_bytes(m->scale_dtype);
+    return m->quant == PHI_W8A8 ? sizeof(float) : 0;
+}
+
 /* ---------------------------------------------------------------- linear */
 
-static size_t segment_cols(size_t n_in)
+/* Columns of one segment, in whole units. */
+static size_t segment_cols(size_t n_in, size_t unit)
 {
-    return 16 * phi_size_ceil_div(n_in, (size_t)16 * PHI_N_SEGMENTS);
+    return unit * phi_size_ceil_div(n_in, unit * PHI_N_SEGMENTS);
+}
+
+enum { FLOAT_UNIT = 16 };
+
+/* The least common multiple of PHI_QUANT_STEP and the group. */
+static size_t quant_unit(size_t group)
+{
+    size_t a = PHI_QUANT_STEP, b = group;
+    while (b) {
+        size_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return PHI_QUANT_STEP / a * group;
+}
+
+/* What a kernel needs for one strip, before the sums of segments. */
+static size_t strip_bytes(size_t n_in, bool segmented)
+{
+    size_t k = segmented ? segment_cols(n_in, FLOAT_UNIT) : n_in;
+    size_t bytes = phi_size_max(phi_matmul_scratch_bytes(k), phi_quant_scratch_bytes(n_in));
+    return (bytes + 63) / 64 * 64;
 }
 
 size_t phi_op_linear_scratch_bytes(size_t n_in, bool segmented, size_t n_tokens)
 {
-    size_t k = segmented ? segment_cols(n_in) : n_in;
     size_t partial = segmented ? sizeof(float) * PHI_N_SEGMENTS * PHI_STRIP_ROWS * n_tokens : 0;
-    return (phi_matmul_scratch_bytes(k) + 63) / 64 * 64 + partial;
+    return strip_bytes(n_in, segmented) + partial;
 }
 
 typedef void (*matmul_fn)(const struct phi_matmul *a);
@@ -96,32 +140,130 @@ struct linear {
     size_t ld_y;
 };
 
-/* The products over one strip and one range of K, in the segmented case. `partial` is
- * [PHI_N_SEGMENTS, n_tokens, PHI_STRIP_ROWS]; empty segments are +0. */
-static void segmented_strip(matmul_fn matmul, struct phi_matmul a, size_t w_bytes, size_t x_bytes,
-                            float *partial)
+/* The strips that the segments of K make: [PHI_N_SEGMENTS, n_tokens, PHI_STRIP_ROWS]. */
+struct segments {
+    float *sums;
+    size_t plane; /* elements of one segment */
+    size_t n_cols;
+};
+
+static struct segments make_segments(void *scratch, size_t n_in, size_t n_tokens, size_t unit)
 {
-    const size_t n_in = a.k, s = segment_cols(n_in), plane = a.n_tokens * PHI_STRIP_ROWS;
-    struct phi_matmul part = a;
+    char *behind = (char *)scratch + strip_bytes(n_in, true);
+    return (struct segments){(float *)behind, n_tokens * PHI_STRIP_ROWS, segment_cols(n_in, unit)};
+}
+
+/* y = the tree over the segments' sums, times the token's scale where there is one. */
+static void join_segments(const struct segments *s, size_t n_rows, size_t n_tokens,
+                          const float *x_scale, float *y, size_t ld_y)
+{
+    const size_t plane = s->plane;
+    for (size_t m = 0; m < n_tokens; m++) {
+        const float *p = s->sums + m * PHI_STRIP_ROWS;
+        for (size_t n = 0; n < n_rows; n++, p++) {
+            float sum = ((p[0] + p[plane]) + (p[2 * plane] + p[3 * plane])) +
+                        ((p[4 * plane] + p[5 * plane]) + (p[6 * plane] + p[7 * plane]));
+            y[m * ld_y + n] = x_scale ? sum * x_scale[m] : sum;
+        }
+    }
+}
+
+/* Empty segments are +0. */
+static void segmented_strip(matmul_fn matmul, const struct phi_matmul *a, size_t w_bytes,
+                            size_t x_bytes)
+{
+    const struct segments s = make_segments(a->scratch, a->k, a->n_tokens, FLOAT_UNIT);
+    struct phi_matmul part = *a;
     part.ld_y = PHI_STRIP_ROWS;
     for (size_t i = 0; i < PHI_N_SEGMENTS; i++) {
-        size_t begin = phi_size_min(i * s, n_in), end = phi_size_min(begin + s, n_in);
-        part.w = (const char *)a.w + begin * w_bytes;
-        part.x = (const char *)a.x + begin * x_bytes;
-        part.k = end - begin;
-        part.y = partial + i * plane;
+        size_t begin = phi_size_min(i * s.n_cols, a->k);
+        part.w = (const char *)a->w + begin * w_bytes;
+        part.x = (const char *)a->x + begin * x_bytes;
+        part.k = phi_size_min(s.n_cols, a->k - begin);
+        part.y = s.sums + i * s.plane;
         if (part.k)
             matmul(&part);
         else
-            memset(part.y, 0, plane * sizeof(float));
+            memset(part.y, 0, s.plane * sizeof(float));
     }
-    for (size_t m = 0; m < a.n_tokens; m++) {
-        const float *p = partial + m * PHI_STRIP_ROWS;
-        for (size_t n = 0; n < a.n_rows; n++, p++)
-            a.y[m * a.ld_y + n] =
-                ((p[0] + p[plane]) + (p[2 * plane] + p[3 * plane])) +
-                ((p[4 * plane] + p[5 * plane]) + (p[6 * plane] + p[7 * plane]));
+    join_segments(&s, a->n_rows, a->n_tokens, NULL, a->y, a->ld_y);
+}
+
+static void segmented_quant_strip(const struct phi_kernels *k, const struct phi_quant_matmul *a)
+{
+    const size_t scale_bytes = phi_dtype_bytes(a->scale_dtype);
+    const struct segments s =
+        make_segments(a->scratch, a->k, a->n_tokens, quant_unit(a->group));
+    struct phi_quant_matmul part = *a;
+    part.ld_y = PHI_STRIP_ROWS;
+    part.x_scale = NULL;
+    for (size_t i = 0; i < PHI_N_SEGMENTS; i++) {
+        size_t begin = phi_size_min(i * s.n_cols, a->k);
+        part.w = (const char *)a->w + begin / 2;
+        part.w_scale = (const char *)a->w_scale + begin / a->group * scale_bytes;
+        part.x = a->x + begin;
+        part.x_sums = a->x_sums + begin / PHI_QUANT_BLOCK;
+        part.k = phi_size_min(s.n_cols, a->k - begin);
+        part.y = s.sums + i * s.plane;
+        if (part.k)
+            k->matmul_w4(&part);
+        else
+            memset(part.y, 0, s.plane * sizeof(float));
     }
+    join_segments(&s, a->n_rows, a->n_tokens, a->x_scale, a->y, a->ld_y);
+}
+
+static void float_strip(const struct linear *l, const struct phi_matrix *matrix, size_t row,
+                        float *y, void *scratch)
+{
+    struct phi_matmul a = {
+        .w = (const char *)matrix->data + row * phi_matrix_row_bytes(matrix),
+        .ld_w = matrix->n_cols,
+        .n_rows = phi_size_min(PHI_STRIP_ROWS, matrix->n_rows - row),
+        .x = l->x->data,
+        .ld_x = l->x->ld,
+        .n_tokens = l->n_tokens,
+        .k = l->w->n_in,
+        .y = y,
+        .ld_y = l->ld_y,
+        .scratch = scratch,
+    };
+    matmul_fn matmul = pick_matmul(l->c->kernels, matrix->dtype, l->x->dtype);
+    if (l->w->segmented)
+        segmented_strip(matmul, &a, phi_dtype_bytes(matrix->dtype), phi_dtype_bytes(l->x->dtype));
+    else
+        matmul(&a);
+}
+
+static void quant_strip(const struct linear *l, const struct phi_matrix *matrix, size_t row,
+                        float *y, void *scratch)
+{
+    struct phi_quant_matmul a = {
+        .w = (const char *)matrix->data + row * phi_matrix_row_bytes(matrix),
+        .row_bytes = phi_matrix_row_bytes(matrix),
+        .n_rows = phi_size_min(PHI_STRIP_ROWS, matrix->n_rows - row),
+        .w_scale = (const char *)matrix->scales + row * phi_matrix_scale_bytes(matrix),
+        .ld_scale = matrix->group ? matrix->n_cols / matrix->group : 1,
+        .scale_dtype = matrix->scale_dtype,
+        .group = matrix->group,
+        .x = l->x->data,
+        .ld_x = l->x->ld,
+        .x_sums = l->x->sums,
+        .ld_sums = l->x->ld_sums,
+        .x_scale = l->x->scales,
+        .n_tokens = l->n_tokens,
+        .k = l->w->n_in,
+        .y = y,
+        .ld_y = l->ld_y,
+        .scratch = scratch,
+    };
+    assert(l->x->quant == matrix->quant);
+    if (matrix->quant == PHI_W8A8) /* exact sums have no order to keep */
+        l->c->kernels->matmul_w8(&a);
+    else if (l->w->segmented)
+        segmented_quant_strip(l->c->kernels, &a);
+    else
+        l->c->kernels->matmul_w4(&a);
 }
 
 /* Item = one strip of up to 16 weight rows, counted through all parts. */
@@ -139,32 +281,15 @@ static void linear_strip(void *context, size_t item, int thread)
         column += w->parts[part].n_rows;
     }
     const struct phi_matrix *matrix = &w->parts[part];
-    size_t row = item * PHI_STRIP_ROWS, w_bytes = phi_dtype_bytes(matrix->dtype);
-    char *scratch = phi_compute_scratch(l->c, thread);
-    struct phi_matmul a = {
-        .w = (const char *)matrix->data + row * matrix->n_cols * w_bytes,
-        .ld_w = matrix->n_cols,
-        .n_rows = phi_size_min(PHI_STRIP_ROWS, matrix->n_rows - row),
-        .x = l->x->data,
-        .ld_x = l->x->ld,
-        .n_tokens = l->n_tokens,
-        .k = w->n_in,
-        .y = l->y + column + row,
-        .ld_y = l->ld_y,
-        .scratch = scratch,
-    };
-    matmul_fn matmul = pick_matmul(l->c->kernels, matrix->dtype, l->x->dtype);
-    if (w->segmented) {
-        size_t used = phi_matmul_scratch_bytes(segment_cols(w->n_in));
-        segmented_strip(matmul, a, w_bytes, phi_dtype_bytes(l->x->dtype),
-                        (float *)(scratch + (used + 63) / 64 * 64));
-    } else {
-        matmul(&a);
-    }
+    size_t row = item * PHI_STRIP_ROWS;
+    float *y = l->y + column + row;
+    (matrix->quant ? quant_strip : float_strip)(l, matrix, row, y,
+                                                phi_compute_scratch(l->c, thread));
     const float *bias = w->bias[part];
-    for (size_t m = 0; bias && m < a.n_tokens; m++)
-        for (size_t n = 0; n < a.n_rows; n++)
-            a.y[m * a.ld_y + n] += bias[row + n];
+    size_t n_rows = phi_size_min(PHI_STRIP_ROWS, matrix->n_rows - row);
+    for (size_t m = 0; bias && m < l->n_tokens; m++)
+        for (size_t n = 0; n < n_rows; n++)
+            y[m * l->ld_y + n] += bias[row + n];
 }
 
 void phi_op_linear(struct phi_compute *c, const struct phi_linear *w, const struct phi_acts *x,
@@ -182,9 +307,23 @@ void phi_op_linear(struct phi_compute *c, const struct phi_linear *w, const stru
 
 /* ---------------------------------------------------------------- rows */
 
+struct phi_acts phi_acts_for(const struct phi_acts *room, const struct phi_linear *l)
+{
+    struct phi_acts acts = *room;
+    acts.quant = l->parts[0].quant;
+    if (acts.quant)
+        acts.ld = phi_quant_ld(l->n_in);
+    return acts;
+}
+
 void phi_acts_store(const struct phi_kernels *k, const struct phi_acts *a, size_t r, const float *x,
                     size_t n)
 {
+    if (a->quant) {
+        struct phi_quant_row q = {(int8_t *)a->data + r * a->ld, a->sums + r * a->ld_sums};
+        a->scales[r] = k->quantize_row(q, x, n, a->quant);
+        return;
+    }
     void *row = phi_acts_row(a, r);
     if (a->dtype == PHI_BFLOAT16)
         k->to_bf16(row, x, n);

@@ -12,9 +12,18 @@
 /* A weight matrix as it stands in a file: row-major, maybe unaligned. Owned by whoever mapped it. */
 struct phi_matrix {
     const void *data; /* [n_rows, n_cols] */
-    enum phi_dtype dtype;
+    enum phi_dtype dtype; /* of a quantised one: what it was or would be without */
     size_t n_rows, n_cols;
+    /* Integers instead, as struct phi_quant_matmul has them. */
+    enum phi_quantization quant;
+    const void *scales; /* PHI_W8A8: float32 [n_rows]; PHI_W4A8: [n_rows, n_cols / group] */
+    enum phi_dtype scale_dtype; /* PHI_W4A8: float32 or bfloat16 */
+    size_t group;               /* PHI_W4A8 */
 };
+
+/* Bytes of one row of a matrix, and of its scales. */
+size_t phi_matrix_row_bytes(const struct phi_matrix *m);
+size_t phi_matrix_scale_bytes(const struct phi_matrix *m);
 
 enum { PHI_LINEAR_MAX_PARTS = 3 };
 
@@ -25,17 +34,32 @@ struct phi_linear {
     struct phi_matrix parts[PHI_LINEAR_MAX_PARTS]; /* all with n_in columns */
     const float *bias[PHI_LINEAR_MAX_PARTS];       /* [rows of the part] or NULL */
     size_t n_in, n_out;
-    bool segmented; /* K in 8 segments: the row-parallel projections */
+    bool segmented; /* K in 8 segments: the row-parallel projections (unless PHI_W8A8) */
 };
 
-/* Activations that enter a matrix product: float32, or bfloat16 under --dtype bfloat16. */
+/* Activations that enter a matrix product: float32, or bfloat16 under --dtype bfloat16, or the int8
+ * rows of a quantised product. */
 struct phi_acts {
     void *data; /* [n_rows, ld] */
     enum phi_dtype dtype;
     size_t ld;
+    enum phi_quantization quant; /* the form of int8 rows; dtype says nothing then */
+    int32_t *sums;               /* [n_rows, ld_sums] and [n_rows]: of int8 rows */
+    size_t ld_sums;
+    float *scales;
 };
 
-/* Bytes of one element of acts, and the address of row r. */
+/* Elements between int8 rows of n. Not a multiple of 4096: rows a page apart share cache sets. */
+static inline size_t phi_quant_ld(size_t n)
+{
+    return phi_quant_padded(n) + 64;
+}
+
+/* The buffers of `room` (made for float rows of n elements, and int8 rows as well: as many bytes as
+ * either needs) in the form that l takes. */
+struct phi_acts phi_acts_for(const struct phi_acts *room, const struct phi_linear *l);
+
+/* The address of row r of acts of the float forms. */
 static inline void *phi_acts_row(const struct phi_acts *a, size_t r)
 {
     return (char *)a->data + r * a->ld * phi_dtype_bytes(a->dtype);
@@ -72,11 +96,11 @@ void phi_compute_each(struct phi_compute *c, size_t n, phi_item_fn fn, void *con
 void phi_op_linear(struct phi_compute *c, const struct phi_linear *w, const struct phi_acts *x,
                    size_t n_tokens, float *y, size_t ld_y);
 
-/* Rounds or copies one float32 row into row r of acts (n elements). */
+/* Rounds, copies or quantises one float32 row into row r of acts (n elements). */
 void phi_acts_store(const struct phi_kernels *k, const struct phi_acts *a, size_t r, const float *x,
                     size_t n);
 
-/* One row of a matrix widened to float32. */
+/* One row of a matrix of floats, widened to float32. */
 void phi_matrix_row(const struct phi_kernels *k, const struct phi_matrix *m, size_t row, float *out);
 
 #endif

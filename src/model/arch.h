@@ -34,6 +34,7 @@ struct phi_net {
     struct phi_layer *layers; /* [n_layers] */
     struct phi_norm final_norm;
     struct phi_linear head;
+    bool quantized; /* some linear layer has integer weights */
 };
 
 /* A run of rows of one sequence whose queries are computed together. */
@@ -42,7 +43,8 @@ struct phi_attn_tile {
     uint32_t first_row, n_rows; /* in the batch */
 };
 
-/* One caller's buffers, all cut from one block of memory in this order. T = max_tokens, H = hidden size. */
+/* One caller's buffers, all cut from one block of memory in this order. T = max_tokens, H = hidden
+ * size. The acts are rooms that phi_acts_for() puts into the form that a linear layer takes. */
 struct phi_workspace {
     struct phi_compute compute;
     size_t max_tokens, max_logit_rows;
@@ -53,6 +55,7 @@ struct phi_workspace {
     struct phi_acts h;    /* [T, H] a norm's output */
     float *qkv;           /* [T, (heads + 2 kv heads) * head_dim] */
     struct phi_acts attn; /* [T, heads * head_dim] */
+    float *heads;         /* the same before it is made int8; only if net->quantized */
     float *y;             /* [T, H] output of the attention branch, or of the current projection */
     float *ff;            /* [T, up.n_out] */
     struct phi_acts act;  /* [T, intermediate] */
@@ -70,6 +73,7 @@ struct phi_pass {
     const struct phi_kv *kv;
     const struct phi_batch *batch;
     size_t n_tiles;
+    int layer;
 };
 
 struct phi_arch_ops {
@@ -84,7 +88,7 @@ extern const struct phi_arch_ops phi_arch_phi3; /* phi3.c: 3, 3.5, 4, 4-mini */
 
 /* Steps that layers are made of (steps.c). */
 
-/* acts = norm(x) row by row; when `add` is not NULL, x += add first. */
+/* out = norm(x) row by row; when `add` is not NULL, x += add first. */
 void phi_step_norm(struct phi_pass *p, const struct phi_norm *norm, float *x, const float *add,
                    const struct phi_acts *out);
 /* ws->h -> ws->qkv -> (head norms, rotary, KV write, attention) -> ws->attn -> ws->y. */
@@ -106,6 +110,12 @@ void phi_norm_row(const struct phi_net *net, const struct phi_norm *norm, float 
 enum phi_status phi_bind_part(struct phi_net *net, struct phi_linear *l, size_t n_rows, size_t n_cols,
                               bool with_bias, struct phi_error *err, const char *stem_fmt, ...)
     PHI_PRINTF(7, 8);
+/* True when the checkpoint has the weight of this linear layer, of floats or integers. */
+bool phi_bind_has_linear(const struct phi_net *net, const char *stem_fmt, int layer);
+/* The output head: one of its own under `stem`, or the embedding (without bias). */
+enum phi_status phi_bind_head(struct phi_net *net, bool with_bias, const char *stem,
+                              struct phi_error *err);
+enum phi_status phi_bind_tied_head(struct phi_net *net, struct phi_error *err);
 /* "stem.weight" and, for a LayerNorm, "stem.bias". */
 enum phi_status phi_bind_norm(struct phi_net *net, struct phi_norm *norm, size_t n, bool with_bias,
                               struct phi_error *err, const char *stem_fmt, ...) PHI_PRINTF(6, 7);

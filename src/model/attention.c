@@ -288,16 +288,15 @@ static void attend(struct tile *t)
 }
 
 /* Divides by the sum and stores the rows of the tile. */
-static void finish(struct tile *t, size_t first_row)
+static void finish(struct tile *t, size_t first_row, const struct phi_acts *attn)
 {
-    const struct phi_acts *attn = &t->p->ws->attn;
     for (size_t r = 0; r < t->n_rows; r++) {
         float *out = t->out + r * t->d;
         for (size_t i = 0; i < t->d; i++)
             out[i] = out[i] / t->l_out[r];
         size_t column = (t->kv_head * t->group + r % t->group) * t->d;
-        struct phi_acts head = {(char *)attn->data + column * phi_dtype_bytes(attn->dtype),
-                                attn->dtype, attn->ld};
+        struct phi_acts head = {.data = (char *)attn->data + column * phi_dtype_bytes(attn->dtype),
+                                .dtype = attn->dtype, .ld = attn->ld};
         phi_acts_store(t->p->net->kernels, &head, first_row + r / t->group, out, t->d);
     }
 }
@@ -305,6 +304,7 @@ static void finish(struct tile *t, size_t first_row)
 struct run {
     struct phi_pass *p;
     int layer;
+    const struct phi_acts *out;
 };
 
 /* Item = (tile, KV head). Later tiles see more keys, so they go first. */
@@ -327,11 +327,11 @@ static void run_item(void *context, size_t item, int thread)
                p->ws->qkv + (tile->first_row + i) * ld + t.kv_head * t.group * t.d,
                t.group * t.d * sizeof *t.q);
     attend(&t);
-    finish(&t, tile->first_row);
+    finish(&t, tile->first_row, run->out);
 }
 
-void phi_attention_run(struct phi_pass *p, int layer)
+void phi_attention_run(struct phi_pass *p, int layer, const struct phi_acts *out)
 {
-    struct run run = {p, layer};
+    struct run run = {p, layer, out};
     phi_compute_each(&p->ws->compute, p->n_tiles * (size_t)p->net->config.n_kv_heads, run_item, &run);
 }

@@ -10,8 +10,8 @@ size_t phi_attention_plan(struct phi_pass *p);
 /* Writes the keys and values of batch row `row` (from ws->qkv, already rotated) into the pool. */
 void phi_attention_store(struct phi_pass *p, int layer, size_t row);
 
-/* ws->qkv (rotated queries) and the pool -> ws->attn. */
-void phi_attention_run(struct phi_pass *p, int layer);
+/* ws->qkv (rotated queries) and the pool -> out, of a float form. */
+void phi_attention_run(struct phi_pass *p, int layer, const struct phi_acts *out);
 
 /* Scratch per thread. */
 size_t phi_attention_scratch_bytes(const struct phi_config *config);

@@ -26,6 +26,27 @@ static enum phi_dtype run_dtype(const struct phi_net_options *o)
     return PHI_FLOAT32;
 }
 
+/* The parts of a layer's input share one row of activations, so they must take the same form; in the
+ * parallel block qkv and up do. */
+static enum phi_status check_forms(struct phi_net *net, struct phi_error *err)
+{
+    for (int i = 0; i < net->config.n_layers; i++) {
+        const struct phi_layer *l = &net->layers[i];
+        const struct phi_linear *linears[] = {&l->qkv, &l->attn_out, &l->up, &l->down};
+        bool same = l->mlp_norm.w || l->qkv.parts[0].quant == l->up.parts[0].quant;
+        for (size_t j = 0; j < sizeof linears / sizeof linears[0]; j++) {
+            for (int part = 0; part < linears[j]->n_parts; part++)
+                same &= linears[j]->parts[part].quant == linears[j]->parts[0].quant;
+            net->quantized |= linears[j]->parts[0].quant != PHI_UNQUANTIZED;
+        }
+        if (!same)
+            return phi_fail(err, PHI_ERR_UNSUPPORTED,
+                            "layer %d: matrices that share their input are quantized differently",
+                            i);
+    }
+    return PHI_OK;
+}
+
 enum phi_status phi_net_open(const struct phi_net_options *o, struct phi_net **out,
                              struct phi_error *err)
 {
@@ -45,6 +66,8 @@ enum phi_status phi_net_open(const struct phi_net_options *o, struct phi_net **o
         status = phi_fail_memory(err, "the layers", (size_t)o->config->n_layers * sizeof *net->layers);
     if (status == PHI_OK)
         status = net->arch->bind(net, err);
+    if (status == PHI_OK)
+        status = check_forms(net, err);
     phi_weights_finish(&net->weights);
     if (status != PHI_OK) {
         phi_net_close(net);
@@ -71,11 +94,17 @@ void phi_net_get_info(const struct phi_net *net, struct phi_net_info *out)
 {
     *out = (struct phi_net_info){
         .dtype = net->dtype,
+        .quantization = net->layers[0].up.parts[0].quant,
         .file_dtype = net->weights.file_dtype,
         .n_parameters = net->weights.n_parameters,
         .mapped_bytes = net->weights.mapped_bytes,
         .converted_bytes = net->weights.converted_bytes,
     };
+}
+
+const struct phi_quantized_matrix *phi_net_quantized(const struct phi_net *net)
+{
+    return net->weights.first_quantized;
 }
 
 size_t phi_kv_block_bytes(const struct phi_net *net, uint32_t block_size, enum phi_dtype dtype)
@@ -92,10 +121,16 @@ enum phi_dtype phi_net_kv_dtype(const struct phi_net *net)
 
 /* ---------------------------------------------------------------- workspace */
 
+/* Rows of n elements, as floats or as int8. */
 static struct phi_acts take_acts(struct phi_layout *l, enum phi_dtype dtype, size_t n_rows,
-                                 size_t ld)
+                                 size_t n)
 {
-    return (struct phi_acts){phi_layout_take(l, n_rows * ld, phi_dtype_bytes(dtype)), dtype, ld};
+    size_t row_bytes = phi_size_max(n * phi_dtype_bytes(dtype), phi_quant_ld(n));
+    struct phi_acts acts = {.dtype = dtype, .ld = n, .ld_sums = phi_quant_n_sums(n)};
+    acts.data = phi_layout_take(l, n_rows, row_bytes);
+    acts.sums = phi_layout_take(l, n_rows * acts.ld_sums, sizeof *acts.sums);
+    acts.scales = phi_layout_take(l, n_rows, sizeof *acts.scales);
+    return acts;
 }
 
 /* Cuts the buffers in the order of the map in arch.h. */
@@ -109,6 +144,7 @@ static void layout_buffers(struct phi_workspace *ws, const struct phi_net *net, 
     ws->h = take_acts(l, acts, t, h);
     ws->qkv = phi_layout_take(l, t * net->layers[0].qkv.n_out, f);
     ws->attn = take_acts(l, acts, t, attn);
+    ws->heads = phi_layout_take(l, net->quantized ? t * attn : 0, f);
     ws->y = phi_layout_take(l, t * h, f);
     ws->ff = phi_layout_take(l, t * net->layers[0].up.n_out, f);
     ws->act = take_acts(l, acts, t, (size_t)c->intermediate_size);
@@ -203,7 +239,8 @@ static void head_row(struct phi_pass *p, size_t i)
     size_t h = (size_t)net->config.hidden_size;
     float *x = p->ws->x + p->batch->logit_rows[i] * h;
     phi_norm_row(net, &net->final_norm, x, x, h);
-    phi_acts_store(net->kernels, &p->ws->head_in, i, x, h);
+    const struct phi_acts in = phi_acts_for(&p->ws->head_in, &net->head);
+    phi_acts_store(net->kernels, &in, i, x, h);
 }
 
 static bool cancelled(const struct phi_batch *b)
@@ -215,7 +252,7 @@ enum phi_status phi_forward(const struct phi_net *net, struct phi_workspace *ws,
                             const struct phi_kv *kv, const struct phi_batch *batch,
                             struct phi_error *err)
 {
-    struct phi_pass p = {net, ws, kv, batch, 0};
+    struct phi_pass p = {.net = net, .ws = ws, .kv = kv, .batch = batch};
     assert(batch->n_tokens <= ws->max_tokens && batch->n_logit_rows <= ws->max_logit_rows);
     assert(kv->block_size % PHI_STRIP_ROWS == 0);
     for (uint32_t s = 0; s < batch->n_seqs; s++)
@@ -227,13 +264,15 @@ enum phi_status phi_forward(const struct phi_net *net, struct phi_workspace *ws,
     for (int i = 0; i < net->config.n_layers; i++) {
         if (cancelled(batch))
             return phi_fail(err, PHI_ERR_CANCELLED, "cancelled");
+        p.layer = i;
         net->arch->layer(&p, i);
         phi_step_probe(&p, "hidden", i + 1, ws->x);
     }
     if (batch->n_logit_rows == 0)
         return PHI_OK;
     phi_step_rows(&p, head_row, batch->n_logit_rows);
-    phi_op_linear(&ws->compute, &net->head, &ws->head_in, batch->n_logit_rows, batch->logits,
+    const struct phi_acts in = phi_acts_for(&ws->head_in, &net->head);
+    phi_op_linear(&ws->compute, &net->head, &in, batch->n_logit_rows, batch->logits,
                   net->head.n_out);
     return PHI_OK;
 }

@@ -18,6 +18,9 @@ struct phi_net_options {
     const struct phi_safetensors *weights; /* must stay open as long as the net; NULL = dummy weights */
     uint64_t seed;                         /* of the dummy weights */
     enum phi_dtype dtype;                  /* PHI_AUTO = the config's, else the file's */
+    enum phi_quantization quantization;    /* of linear layers whose weights are floats */
+    bool keep_lm_head;                     /* do not quantise the head, which is made w8a8 */
+    int quant_group_size; /* of w4a8; 0 = the greatest of 128, 64, 32 that divides all columns */
     const struct phi_kernels *kernels;
     int n_threads; /* for conversion at load */
     phi_progress_fn progress;
@@ -32,12 +35,16 @@ void phi_net_close(struct phi_net *net); /* NULL is fine */
 
 struct phi_net_info {
     enum phi_dtype dtype;      /* of the run */
+    enum phi_quantization quantization; /* of the first layer */
     enum phi_dtype file_dtype; /* of the layers' matrices in the file */
     uint64_t n_parameters;
     uint64_t mapped_bytes;    /* used in place */
     uint64_t converted_bytes; /* held in memory of our own */
 };
 void phi_net_get_info(const struct phi_net *net, struct phi_net_info *out);
+
+/* The matrices that were quantised at open, in binding order (weights.h); NULL = none. */
+const struct phi_quantized_matrix *phi_net_quantized(const struct phi_net *net);
 
 /* Bytes of one KV block. */
 size_t phi_kv_block_bytes(const struct phi_net *net, uint32_t block_size, enum phi_dtype dtype);

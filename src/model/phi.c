@@ -9,7 +9,7 @@ static enum phi_status bind_attention(struct phi_net *net, struct phi_layer *l, 
     const struct phi_config *c = &net->config;
     size_t h = (size_t)c->hidden_size, d = (size_t)c->head_dim;
     size_t q = (size_t)c->n_heads * d, kv = (size_t)c->n_kv_heads * d;
-    if (phi_weights_has(&net->weights, false, "transformer.h.%d.mixer.Wqkv.weight", i)) {
+    if (phi_bind_has_linear(net, "transformer.h.%d.mixer.Wqkv", i)) {
         PHI_TRY(phi_bind_part(net, &l->qkv, q + 2 * kv, h, true, err, "transformer.h.%d.mixer.Wqkv",
                               i));
         return phi_bind_part(net, &l->attn_out, h, q, true, err, "transformer.h.%d.mixer.out_proj", i);
@@ -44,12 +44,10 @@ static enum phi_status bind(struct phi_net *net, struct phi_error *err)
     PHI_TRY(phi_bind_norm(net, &net->final_norm, h, true, err, "%s",
                           msft ? "lm_head.ln" : "model.final_layernorm"));
     if (c->tie_word_embeddings) {
-        net->head.parts[net->head.n_parts++] = net->embed;
-        net->head.n_in = h;
-        net->head.n_out = v;
+        PHI_TRY(phi_bind_tied_head(net, err));
         return phi_weights_vector(&net->weights, &net->head.bias[0], v, err, "lm_head.bias");
     }
-    return phi_bind_part(net, &net->head, v, h, true, err, "%s", msft ? "lm_head.linear" : "lm_head");
+    return phi_bind_head(net, true, msft ? "lm_head.linear" : "lm_head", err);
 }
 
 static void gelu_row(struct phi_pass *p, size_t row)
@@ -57,7 +55,8 @@ static void gelu_row(struct phi_pass *p, size_t row)
     size_t n = (size_t)p->net->config.intermediate_size;
     float *ff = p->ws->ff + row * n;
     p->net->kernels->gelu_new(ff, ff, n);
-    phi_acts_store(p->net->kernels, &p->ws->act, row, ff, n);
+    const struct phi_acts act = phi_acts_for(&p->ws->act, &p->net->layers[p->layer].down);
+    phi_acts_store(p->net->kernels, &act, row, ff, n);
 }
 
 /* x <- (attention(LN(x)) + mlp(LN(x))) + x */
@@ -65,12 +64,14 @@ static void layer(struct phi_pass *p, int i)
 {
     const struct phi_layer *l = &p->net->layers[i];
     struct phi_workspace *ws = p->ws;
+    const struct phi_acts in = phi_acts_for(&ws->h, &l->qkv); /* up takes the same form */
+    const struct phi_acts down_in = phi_acts_for(&ws->act, &l->down);
     size_t n = p->batch->n_tokens;
-    phi_step_norm(p, &l->input_norm, ws->x, NULL, &ws->h);
+    phi_step_norm(p, &l->input_norm, ws->x, NULL, &in);
     phi_step_attention(p, i);
-    phi_op_linear(&ws->compute, &l->up, &ws->h, n, ws->ff, l->up.n_out);
+    phi_op_linear(&ws->compute, &l->up, &in, n, ws->ff, l->up.n_out);
     phi_step_rows(p, gelu_row, n);
-    phi_op_linear(&ws->compute, &l->down, &ws->act, n, ws->y2, l->down.n_out);
+    phi_op_linear(&ws->compute, &l->down, &down_in, n, ws->y2, l->down.n_out);
     phi_step_probe(p, "attention", i, ws->y);
     phi_step_probe(p, "mlp", i, ws->y2);
     phi_step_residual(p, ws->x, ws->y, ws->y2);

@@ -11,7 +11,7 @@ static enum phi_status bind_attention(struct phi_net *net, struct phi_layer *l, 
     size_t q = (size_t)c->n_heads * d, kv = (size_t)c->n_kv_heads * d;
     bool bias = c->attention_bias;
     const char *const attn = "model.layers.%d.self_attn.%s";
-    if (phi_weights_has(&net->weights, false, "model.layers.%d.self_attn.q_proj.weight", i)) {
+    if (phi_bind_has_linear(net, "model.layers.%d.self_attn.q_proj", i)) {
         PHI_TRY(phi_bind_part(net, &l->qkv, q, h, bias, err, attn, i, "q_proj"));
         PHI_TRY(phi_bind_part(net, &l->qkv, kv, h, bias, err, attn, i, "k_proj"));
         PHI_TRY(phi_bind_part(net, &l->qkv, kv, h, bias, err, attn, i, "v_proj"));
@@ -25,7 +25,7 @@ static enum phi_status bind_mlp(struct phi_net *net, struct phi_layer *l, int i,
 {
     size_t h = (size_t)net->config.hidden_size, ff = (size_t)net->config.intermediate_size;
     const char *const mlp = "model.layers.%d.mlp.%s";
-    if (phi_weights_has(&net->weights, false, "model.layers.%d.mlp.gate_proj.weight", i)) {
+    if (phi_bind_has_linear(net, "model.layers.%d.mlp.gate_proj", i)) {
         PHI_TRY(phi_bind_part(net, &l->up, ff, h, false, err, mlp, i, "gate_proj"));
         PHI_TRY(phi_bind_part(net, &l->up, ff, h, false, err, mlp, i, "up_proj"));
     } else {
@@ -36,19 +36,18 @@ static enum phi_status bind_mlp(struct phi_net *net, struct phi_layer *l, int i,
 
 static enum phi_status bind_head(struct phi_net *net, struct phi_error *err)
 {
-    size_t h = (size_t)net->config.hidden_size, v = (size_t)net->config.vocab_size;
-    bool has_head = phi_weights_has(&net->weights, true, "lm_head.weight");
+    bool has_head = phi_weights_has(&net->weights, true, "lm_head.weight") ||
+                    phi_weights_has(&net->weights, true, "lm_head.weight_packed");
     if (!net->config.tie_word_embeddings) {
         if (!has_head)
             return phi_fail(err, PHI_ERR_FORMAT,
                             "lm_head.weight: missing, and config.json's tie_word_embeddings is false");
-        return phi_bind_part(net, &net->head, v, h, false, err, "lm_head");
+        return phi_bind_head(net, false, "lm_head", err);
     }
     if (has_head && net->weights.options->weights)
         phi_log(PHI_LOG_WARNING, "lm_head.weight is ignored: tie_word_embeddings is true, so the "
                                  "embedding serves as the head");
-    net->head = (struct phi_linear){.n_parts = 1, .parts = {net->embed}, .n_in = h, .n_out = v};
-    return PHI_OK;
+    return phi_bind_tied_head(net, err);
 }
 
 static enum phi_status bind(struct phi_net *net, struct phi_error *err)
@@ -76,7 +75,8 @@ static void swiglu_row(struct phi_pass *p, size_t row)
     size_t n = (size_t)p->net->config.intermediate_size;
     float *gate = p->ws->ff + row * 2 * n;
     p->net->kernels->silu_mul(gate, gate, gate + n, n);
-    phi_acts_store(p->net->kernels, &p->ws->act, row, gate, n);
+    const struct phi_acts act = phi_acts_for(&p->ws->act, &p->net->layers[p->layer].down);
+    phi_acts_store(p->net->kernels, &act, row, gate, n);
 }
 
 /* x <- x + attention(RMS(x)); x <- x + mlp(RMS(x)) */
@@ -84,14 +84,17 @@ static void layer(struct phi_pass *p, int i)
 {
     const struct phi_layer *l = &p->net->layers[i];
     struct phi_workspace *ws = p->ws;
+    const struct phi_acts attn_in = phi_acts_for(&ws->h, &l->qkv);
+    const struct phi_acts up_in = phi_acts_for(&ws->h, &l->up);
+    const struct phi_acts down_in = phi_acts_for(&ws->act, &l->down);
     size_t n = p->batch->n_tokens;
-    phi_step_norm(p, &l->input_norm, ws->x, NULL, &ws->h);
+    phi_step_norm(p, &l->input_norm, ws->x, NULL, &attn_in);
     phi_step_attention(p, i);
     phi_step_probe(p, "attention", i, ws->y);
-    phi_step_norm(p, &l->mlp_norm, ws->x, ws->y, &ws->h);
-    phi_op_linear(&ws->compute, &l->up, &ws->h, n, ws->ff, l->up.n_out);
+    phi_step_norm(p, &l->mlp_norm, ws->x, ws->y, &up_in);
+    phi_op_linear(&ws->compute, &l->up, &up_in, n, ws->ff, l->up.n_out);
     phi_step_rows(p, swiglu_row, n);
-    phi_op_linear(&ws->compute, &l->down, &ws->act, n, ws->y, l->down.n_out);
+    phi_op_linear(&ws->compute, &l->down, &down_in, n, ws->y, l->down.n_out);
     phi_step_probe(p, "mlp", i, ws->y);
     phi_step_residual(p, ws->x, ws->y, NULL);
 }

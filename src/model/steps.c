@@ -108,14 +108,36 @@ static void qkv_item(void *context, size_t row, int thread)
     phi_attention_store(s->p, s->layer, row);
 }
 
+static void heads_row(struct phi_pass *p, size_t row)
+{
+    const struct phi_linear *l = &p->net->layers[p->layer].attn_out;
+    const struct phi_acts attn = phi_acts_for(&p->ws->attn, l);
+    phi_acts_store(p->net->kernels, &attn, row, p->ws->heads + row * l->n_in, l->n_in);
+}
+
+/* A row of int8 has one scale, so the heads meet as floats first. */
+static void attend(struct phi_pass *p, int layer, const struct phi_acts *attn)
+{
+    const size_t n_in = p->net->layers[layer].attn_out.n_in;
+    if (!attn->quant) {
+        phi_attention_run(p, layer, attn);
+        return;
+    }
+    const struct phi_acts heads = {.data = p->ws->heads, .dtype = PHI_FLOAT32, .ld = n_in};
+    phi_attention_run(p, layer, &heads);
+    phi_step_rows(p, heads_row, p->batch->n_tokens);
+}
+
 void phi_step_attention(struct phi_pass *p, int layer)
 {
     const struct phi_layer *l = &p->net->layers[layer];
     struct phi_workspace *ws = p->ws;
     struct qkv_step s = {p, layer};
+    const struct phi_acts in = phi_acts_for(&ws->h, &l->qkv);
+    const struct phi_acts attn = phi_acts_for(&ws->attn, &l->attn_out);
     size_t n = p->batch->n_tokens;
-    phi_op_linear(&ws->compute, &l->qkv, &ws->h, n, ws->qkv, l->qkv.n_out);
+    phi_op_linear(&ws->compute, &l->qkv, &in, n, ws->qkv, l->qkv.n_out);
     phi_compute_each(&ws->compute, n, qkv_item, &s);
-    phi_attention_run(p, layer);
-    phi_op_linear(&ws->compute, &l->attn_out, &ws->attn, n, ws->y, l->attn_out.n_out);
+    attend(p, layer, &attn);
+    phi_op_linear(&ws->compute, &l->attn_out, &attn, n, ws->y, l->attn_out.n_out);
 }

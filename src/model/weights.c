@@ -70,18 +70,13 @@ static void format_shape(char *out, size_t n, const size_t *shape, int n_dims)
         snprintf(out + used, n - (size_t)used, "]");
 }
 
-/* Finds a tensor and checks its dtype and shape ([n_rows, n_cols], or [n_cols] when n_rows is 0). */
-static enum phi_status find_checked(const struct phi_weights *w, const char *name, size_t n_rows,
-                                    size_t n_cols, const struct phi_tensor **out,
-                                    enum phi_dtype *dtype, struct phi_error *err)
+enum phi_status phi_weights_find(const struct phi_weights *w, const char *name, size_t n_rows,
+                                 size_t n_cols, const struct phi_tensor **out,
+                                 struct phi_error *err)
 {
     const struct phi_tensor *t = phi_safetensors_find(w->options->weights, phi_str_from(name));
     if (!t)
         return phi_fail(err, PHI_ERR_FORMAT, "%s: missing from the checkpoint", name);
-    if (!float_dtype(t->dtype, dtype))
-        return phi_fail(err, PHI_ERR_UNSUPPORTED,
-                        "%s: %s: dtype %s; F32, F16 and BF16 can be computed with", t->file_name,
-                        name, phi_st_dtype_name(t->dtype));
     const size_t want[2] = {n_rows, n_cols};
     const size_t *expected = n_rows ? want : want + 1;
     int n_dims = n_rows ? 2 : 1;
@@ -99,8 +94,17 @@ static enum phi_status find_checked(const struct phi_weights *w, const char *nam
     return PHI_OK;
 }
 
-/* Room that lives as long as the weights. */
-static void *add_block(struct phi_weights *w, size_t n, size_t size)
+enum phi_status phi_weights_float_dtype(const struct phi_tensor *t, enum phi_dtype *out,
+                                        struct phi_error *err)
+{
+    if (float_dtype(t->dtype, out))
+        return PHI_OK;
+    return phi_fail(err, PHI_ERR_UNSUPPORTED,
+                    "%s: %s: dtype %s; F32, F16 and BF16 can be computed with", t->file_name,
+                    t->name.data, phi_st_dtype_name(t->dtype));
+}
+
+void *phi_weights_add_block(struct phi_weights *w, size_t n, size_t size)
 {
     struct phi_weights_block *b = phi_arena_alloc(&w->arena, 1, sizeof *b);
     void *data = b ? phi_alloc(n, size) : NULL;
@@ -112,18 +116,18 @@ static void *add_block(struct phi_weights *w, size_t n, size_t size)
     return data;
 }
 
-/* The threads that convert or fill; each has one float32 row as scratch. */
-static enum phi_status need_threads(struct phi_weights *w, size_t row_elements, struct phi_error *err)
+enum phi_status phi_weights_need_threads(struct phi_weights *w, size_t scratch_bytes,
+                                         struct phi_error *err)
 {
-    if (w->compute.pool && w->compute.scratch_bytes >= row_elements * sizeof(float))
+    if (w->compute.pool && w->compute.scratch_bytes >= scratch_bytes)
         return PHI_OK;
     if (w->compute.pool)
         phi_compute_deinit(&w->compute);
-    return phi_compute_init(&w->compute, w->options->kernels, w->options->n_threads,
-                            row_elements * sizeof(float), err);
+    return phi_compute_init(&w->compute, w->options->kernels, w->options->n_threads, scratch_bytes,
+                            err);
 }
 
-static void report(struct phi_weights *w, const char *stage, uint64_t done_bytes)
+void phi_weights_report(struct phi_weights *w, const char *stage, uint64_t done_bytes)
 {
     const struct phi_net_options *o = w->options;
     uint64_t total = o->weights ? phi_safetensors_file_bytes(o->weights) : 0;
@@ -165,14 +169,15 @@ static enum phi_status convert(struct phi_weights *w, struct phi_matrix *m, cons
                                struct phi_error *err)
 {
     size_t n_elements = m->n_rows * m->n_cols;
-    PHI_TRY(need_threads(w, m->n_cols, err));
-    struct conversion v = {&w->compute, m, w->dtype, add_block(w, n_elements, 2)};
+    PHI_TRY(phi_weights_need_threads(w, m->n_cols * sizeof(float), err));
+    struct conversion v = {&w->compute, m, w->dtype, phi_weights_add_block(w, n_elements, 2)};
     if (!v.to)
         return phi_fail_memory(err, name, n_elements * 2);
     phi_compute_each(&w->compute, phi_size_ceil_div(m->n_rows, ROWS_PER_ITEM), convert_rows, &v);
-    *m = (struct phi_matrix){v.to, w->dtype, m->n_rows, m->n_cols};
+    m->data = v.to;
+    m->dtype = w->dtype;
     w->converted_bytes += n_elements * 2;
-    report(w, "converting", w->converted_bytes);
+    phi_weights_report(w, "converting", w->converted_bytes);
     return PHI_OK;
 }
 
@@ -230,15 +235,16 @@ static enum phi_status dummy_matrix(struct phi_weights *w, struct phi_matrix *ou
     size_t n, bytes = phi_dtype_bytes(w->dtype);
     if (!phi_size_mul(n_rows, n_cols, &n))
         return phi_fail_memory(err, name, SIZE_MAX);
-    PHI_TRY(need_threads(w, DUMMY_CHUNK, err));
+    PHI_TRY(phi_weights_need_threads(w, DUMMY_CHUNK * sizeof(float), err));
     struct dummy d = {&w->compute, hash_name(w->options->seed, name), n, w->dtype,
-                      add_block(w, n, bytes)};
+                      phi_weights_add_block(w, n, bytes)};
     if (!d.to)
         return phi_fail_memory(err, name, n * bytes);
     phi_compute_each(&w->compute, phi_size_ceil_div(n, DUMMY_CHUNK), dummy_chunk, &d);
-    *out = (struct phi_matrix){d.to, w->dtype, n_rows, n_cols};
+    *out = (struct phi_matrix){
+        .data = d.to, .dtype = w->dtype, .n_rows = n_rows, .n_cols = n_cols};
     w->converted_bytes += n * bytes;
-    report(w, "filling", w->converted_bytes);
+    phi_weights_report(w, "filling", w->converted_bytes);
     return PHI_OK;
 }
 
@@ -253,6 +259,37 @@ static void dummy_vector(const struct phi_weights *w, float *out, size_t n, cons
 
 /* ---------------------------------------------------------------- binding */
 
+/* As it is mapped, or random. */
+static enum phi_status bind_matrix(struct phi_weights *w, struct phi_matrix *out, size_t n_rows,
+                                   size_t n_cols, const char *name, struct phi_error *err)
+{
+    w->n_parameters += (uint64_t)n_rows * n_cols;
+    if (!w->options->weights) {
+        w->file_dtype = w->dtype;
+        return dummy_matrix(w, out, n_rows, n_cols, name, err);
+    }
+    const struct phi_tensor *t;
+    enum phi_dtype dtype;
+    PHI_TRY(phi_weights_find(w, name, n_rows, n_cols, &t, err));
+    PHI_TRY(phi_weights_float_dtype(t, &dtype, err));
+    if (w->file_dtype == PHI_AUTO)
+        w->file_dtype = dtype;
+    *out = (struct phi_matrix){
+        .data = t->data, .dtype = dtype, .n_rows = n_rows, .n_cols = n_cols};
+    return PHI_OK;
+}
+
+static enum phi_status narrow(struct phi_weights *w, struct phi_matrix *m, const char *name,
+                              struct phi_error *err)
+{
+    if (!w->options->weights)
+        return PHI_OK;
+    if (must_convert(m->dtype, w->dtype))
+        return convert(w, m, name, err);
+    w->mapped_bytes += m->n_rows * phi_matrix_row_bytes(m);
+    return PHI_OK;
+}
+
 enum phi_status phi_weights_matrix(struct phi_weights *w, struct phi_matrix *out, size_t n_rows,
                                    size_t n_cols, struct phi_error *err, const char *fmt, ...)
 {
@@ -261,20 +298,37 @@ enum phi_status phi_weights_matrix(struct phi_weights *w, struct phi_matrix *out
     va_start(ap, fmt);
     vsnprintf(name, sizeof name, fmt, ap);
     va_end(ap);
-    w->n_parameters += (uint64_t)n_rows * n_cols;
-    if (!w->options->weights) {
-        w->file_dtype = w->dtype;
-        return dummy_matrix(w, out, n_rows, n_cols, name, err);
-    }
-    const struct phi_tensor *t;
-    enum phi_dtype dtype;
-    PHI_TRY(find_checked(w, name, n_rows, n_cols, &t, &dtype, err));
-    if (w->file_dtype == PHI_AUTO)
-        w->file_dtype = dtype;
-    *out = (struct phi_matrix){t->data, dtype, n_rows, n_cols};
-    if (must_convert(dtype, w->dtype))
-        return convert(w, out, name, err);
-    w->mapped_bytes += t->n_bytes;
+    PHI_TRY(bind_matrix(w, out, n_rows, n_cols, name, err));
+    return narrow(w, out, name, err);
+}
+
+/* Random values are only needed until they are quantised. */
+static void drop_dummy(struct phi_weights *w, struct phi_weights_block *block, uint64_t n_bytes)
+{
+    if (w->options->weights)
+        return;
+    phi_free(block->data);
+    block->data = NULL;
+    w->converted_bytes -= n_bytes;
+}
+
+enum phi_status phi_weights_linear(struct phi_weights *w, struct phi_matrix *out, size_t n_rows,
+                                   size_t n_cols, enum phi_quantization quant, const char *stem,
+                                   struct phi_error *err)
+{
+    char name[MAX_NAME];
+    bool found = false;
+    PHI_TRY(phi_weights_integers(w, out, n_rows, n_cols, stem, &found, err));
+    if (found)
+        return PHI_OK;
+    snprintf(name, sizeof name, "%s.weight", stem);
+    PHI_TRY(bind_matrix(w, out, n_rows, n_cols, name, err));
+    if (!quant)
+        return narrow(w, out, name, err);
+    struct phi_weights_block *floats = w->blocks;
+    uint64_t n_bytes = n_rows * phi_matrix_row_bytes(out);
+    PHI_TRY(phi_weights_quantize(w, out, quant, stem, err));
+    drop_dummy(w, floats, n_bytes);
     return PHI_OK;
 }
 
@@ -296,9 +350,10 @@ enum phi_status phi_weights_vector(struct phi_weights *w, const float **out, siz
         return PHI_OK;
     }
     const struct phi_tensor *t;
-    enum phi_dtype dtype;
-    PHI_TRY(find_checked(w, name, 0, n, &t, &dtype, err));
-    struct phi_matrix row = {t->data, dtype, 1, n};
+    struct phi_matrix row = {.n_rows = 1, .n_cols = n};
+    PHI_TRY(phi_weights_find(w, name, 0, n, &t, err));
+    PHI_TRY(phi_weights_float_dtype(t, &row.dtype, err));
+    row.data = t->data;
     phi_matrix_row(w->options->kernels, &row, 0, values);
     return PHI_OK;
 }

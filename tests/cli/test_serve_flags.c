@@ -157,6 +157,8 @@ static const struct row rows[] = {
     {"allowed-methods", "[\"GET\"]", "GET", {"GET"}},
     {"allowed-headers", "[]", "", {"x-a"}},
     {"dtype", "bfloat16", NULL, {"int8", ""}},
+    {"quantization", "w4a8", NULL, {"int8", "gptq", ""}},
+    {"quant-group-size", "64", NULL, {"-1", "x"}},
     {"load-format", "dummy", NULL, {"gguf", "pt"}},
     {"threads", "2", NULL, {"-1", "1025", "two"}},
     {"seed", "42", NULL, {"x", "1e3"}},

@@ -523,6 +523,15 @@ static void test_factor_count(void **state)
 
 enum { FORMAT = PHI_ERR_FORMAT, UNSUPPORTED = PHI_ERR_UNSUPPORTED };
 
+/* A quantization_config of compressed-tensors with this format (and more fields) and these groups. */
+#define CT(format, groups)                                                                         \
+    "{\"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": " format     \
+    ", \"config_groups\": {" groups "}}}"
+#define W8 "\"weights\": {\"num_bits\": 8, \"strategy\": \"channel\"}"
+#define A8 "\"input_activations\": {\"strategy\": \"token\", \"dynamic\": true}"
+#define W4(more)                                                                                   \
+    "\"weights\": {\"num_bits\": 4, \"strategy\": \"group\", \"group_size\": 64, " more "}"
+
 static const struct {
     const char *base, *changes;
     int status;
@@ -560,6 +569,41 @@ static const struct {
     {phi3_base, "{\"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4}}", UNSUPPORTED,
      "quant_method \"gptq\""},
     {phi3_base, "{\"quantization_config\": {}}", UNSUPPORTED, "quantization_config"},
+    {phi3_base, "{\"quantization_config\": [1]}", UNSUPPORTED, "quantization_config"},
+    {phi3_base, CT("\"int-quantized\"", ""), FORMAT, "config_groups: missing or empty"},
+    {phi3_base, CT("\"float-quantized\"", ""), UNSUPPORTED,
+     "quantization_config.format: \"float-quantized\" is not supported (supported: "
+     "\"int-quantized\""},
+    {phi3_base, CT("\"int-quantized\", \"kv_cache_scheme\": {\"num_bits\": 8}", ""), UNSUPPORTED,
+     "kv_cache_scheme: {\"num_bits\":8} is not supported"},
+    {phi3_base, CT("\"int-quantized\"", "\"g\": 1"), FORMAT,
+     "config_groups.g: expected an object"},
+    {phi3_base, CT("\"int-quantized\"", "\"g\": {}"), UNSUPPORTED, "g.weights: null"},
+    {phi3_base, CT("\"int-quantized\"", "\"g\": {\"weights\": {\"num_bits\": 3}}"), UNSUPPORTED,
+     "g.weights.num_bits: 3 is not supported (supported: 4, 8, null)"},
+    {phi3_base, CT("\"int-quantized\"", "\"g\": {" W8 "}"), UNSUPPORTED,
+     "g.input_activations: null with 8-bit weights"},
+    {phi3_base,
+     CT("\"int-quantized\"", "\"g\": {" W8 ", \"input_activations\": {\"strategy\": "
+        "\"tensor\", \"dynamic\": false}}"),
+     UNSUPPORTED, "g.input_activations.strategy: \"tensor\" is not supported"},
+    {phi3_base,
+     CT("\"int-quantized\"", "\"g\": {" W8 ", \"input_activations\": {\"strategy\": "
+        "\"token\", \"dynamic\": true, \"symmetric\": false}}"),
+     UNSUPPORTED, "g.input_activations.symmetric: false"},
+    {phi3_base, CT("\"pack-quantized\"", "\"g\": {" W8 ", " A8 "}"), UNSUPPORTED,
+     "quantization_config.format: \"pack-quantized\" is not supported"},
+    {phi3_base, CT("\"pack-quantized\"", "\"g\": {" W8 ", " A8 ", \"format\": \"dense\"}"),
+     UNSUPPORTED, "g.format: \"dense\""},
+    {phi3_base, CT("\"pack-quantized\"", "\"g\": {" W4("\"symmetric\": false") "}"), UNSUPPORTED,
+     "g.weights.symmetric: false"},
+    {phi3_base, CT("\"pack-quantized\"", "\"g\": {" W4("\"actorder\": \"group\"") "}"),
+     UNSUPPORTED, "g.weights.actorder: \"group\""},
+    {phi3_base, CT("\"pack-quantized\"", "\"g\": {" W4("\"dynamic\": true") "}"), UNSUPPORTED,
+     "g.weights.dynamic: true"},
+    {phi3_base, CT("\"int-quantized\"", "\"g\": {" W4("\"type\": \"int\"") "}"), UNSUPPORTED,
+     "quantization_config.format: \"int-quantized\" is not supported (supported: "
+     "\"pack-quantized\")"},
     /* dimensions */
     {phi_base, "{\"hidden_size\": 0}", FORMAT, "hidden_size: 0 is not between 1 and"},
     {phi_base, "{\"hidden_size\": -8}", FORMAT, "hidden_size: -8"},
@@ -646,6 +690,32 @@ static void test_refused(void **state)
         assert_int_equal(err.code, status);
         assert_contains(err.text, refusals[i].text);
     }
+}
+
+/* As the library writes them, unknown and empty fields included. */
+static void test_quantized(void **state)
+{
+    static const char *const taken[] = {
+        CT("\"int-quantized\", \"ignore\": [\"lm_head\"], \"kv_cache_scheme\": null, "
+           "\"sparsity_config\": {}, \"version\": \"0.12.0\", \"quantization_status\": \"compressed\"",
+           "\"group_0\": {\"targets\": [\"Linear\"], " W8 ", " A8 ", \"output_activations\": null, "
+           "\"format\": null}"),
+        CT("\"pack-quantized\", \"quantization_status\": \"frozen\"",
+           "\"group_0\": {\"input_activations\": null, " W4("\"observer\": \"mse\"") "}"),
+        CT("\"pack-quantized\"", "\"W4A8\": {" A8 ", " W4("\"actorder\": \"weight\"") "}"),
+        CT("\"mixed-precision\"",
+           "\"a\": {" W4("\"type\": \"int\"") ", \"format\": \"pack-quantized\"}, "
+           "\"b\": {" W8 ", " A8 ", \"format\": \"int-quantized\"}"),
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+        struct phi_config c;
+        accept(phi3_base, taken[i], NULL, &c);
+        assert_true(c.quantized);
+    }
+    struct phi_config c;
+    accept(phi3_base, "{\"quantization_config\": null}", NULL, &c);
+    assert_false(c.quantized);
 }
 
 static void test_not_a_config(void **state)
@@ -882,6 +952,7 @@ int main(void)
         cmocka_unit_test(test_rope_lists),
         cmocka_unit_test(test_factor_count),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_quantized),
         cmocka_unit_test(test_not_a_config),
         cmocka_unit_test(test_stop_ids),
         cmocka_unit_test(test_default_stop_id),
