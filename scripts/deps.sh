@@ -29,9 +29,10 @@ if command -v pkg-config >/dev/null 2>&1; then
     need "libyaml-dev" pkg-config --exists yaml-0.1
     need "libmicrohttpd-dev" pkg-config --exists 'libmicrohttpd >= 0.9.75'
     need "libgnutls28-dev" pkg-config --exists gnutls
+    need "libcurl4-gnutls-dev" pkg-config --exists 'libcurl >= 7.68'
     need "libcmocka-dev" pkg-config --exists cmocka
 else
-    packages="$packages pkg-config libjansson-dev libyaml-dev libmicrohttpd-dev libgnutls28-dev libcmocka-dev"
+    packages="$packages pkg-config libjansson-dev libyaml-dev libmicrohttpd-dev libgnutls28-dev libcurl4-gnutls-dev libcmocka-dev"
 fi
 if [ "${2:-}" = demo ]; then
     need "curl" command -v curl

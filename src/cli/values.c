@@ -99,6 +99,12 @@ static bool set_integer(const struct cli_option *o, void *value, const char *tex
 
 static bool set_real(const struct cli_option *o, double *value, const char *text, char *why)
 {
+    for (const struct cli_name *n = o->names; n && n->name; n++) {
+        if (strcmp(n->name, text) == 0) {
+            *value = n->value;
+            return true;
+        }
+    }
     char *end;
     double x = strtod(text, &end);
     if (end == text || *end != '\0' || !isfinite(x)) {

@@ -7,9 +7,12 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
 from pathlib import Path
 
@@ -61,6 +64,15 @@ class CommandLine(Case):
             ("--dataset-name must be one of random sharegpt", ["throughput", CODE, "--dataset-name", "x"]),
             ("--random-range-ratio", ["throughput", CODE, "--random-range-ratio", 1]),
             ("unexpected argument 'x'", ["kernels", "x"]),
+            ("unexpected argument 'x'", ["serve", "x"]),
+            ("--goodput must be KEY:MILLISECONDS", ["serve", "--goodput", "ttft:1", "itl:2"]),
+            ("--goodput must be KEY:MILLISECONDS", ["serve", "--goodput", "ttft:x"]),
+            ("--metric-percentiles must be from 0 to 100, not '101'", ["serve", "--metric-percentiles", "50,101"]),
+            ("--percentile-metrics must be of ttft", ["serve", "--percentile-metrics", "ttft,x"]),
+            ("--request-rate must be above 0", ["serve", "--request-rate", 0]),
+            ("--max-concurrency must be at least 1", ["serve", "--max-concurrency", 0]),
+            ("--header must be KEY=VALUE, not 'x'", ["serve", "--header", "a=b", "x"]),
+            ("--extra-body must be JSON", ["serve", "--extra-body", "{"]),
         ]:
             with self.subTest(pattern):
                 self.fails(2, pattern, *arguments)
@@ -183,6 +195,211 @@ class Throughput(Case):
         arguments = [CODE, "--dataset-name", "sharegpt", "--dataset-path", path, "--num-prompts", 4]
         self.assertEqual(self.run_one(*arguments), (4, 4 * self.tokens(question), 4 * self.tokens(answer)))
         self.assertEqual(self.run_one(*arguments, "--sharegpt-output-len", 3), (4, 4 * self.tokens(question), 12))
+
+
+def event(data):
+    return b"data: " + (data if isinstance(data, bytes) else json.dumps(data).encode()) + b"\n\n"
+
+
+def text(piece, finish=None):
+    return event({"choices": [{"index": 0, "text": piece, "finish_reason": finish}]})
+
+
+def content(piece, finish=None, **more):
+    return event({"choices": [{"index": 0, "delta": {"content": piece, **more}, "finish_reason": finish}]})
+
+
+USAGE = {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 4}}
+DONE = event(b"[DONE]")
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+
+
+class Fake:
+    """A server that answers requests with scripts, in turn: bytes to send and seconds to wait. It keeps what it was
+    asked."""
+
+    def __init__(self, test, *scripts):
+        self.scripts, self.asked = list(scripts), []
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self.socket.getsockname()[1]
+        self.lock = threading.Lock()
+        threading.Thread(target=self.accept, daemon=True).start()
+        test.addCleanup(self.socket.close)
+
+    def accept(self):
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.answer, args=[connection], daemon=True).start()
+
+    def answer(self, connection):
+        with connection:
+            request = b""
+            while b"\r\n\r\n" not in request:
+                request += connection.recv(65536)
+            head, _, body = request.partition(b"\r\n\r\n")
+            length = re.search(rb"(?i)content-length: (\d+)", head)
+            while length and len(body) < int(length[1]):
+                body += connection.recv(65536)
+            with self.lock:
+                self.asked.append((head.decode(), json.loads(body) if body else None))
+                script = self.scripts.pop(0)
+            try:
+                for step in script:
+                    time.sleep(step) if isinstance(step, float) else connection.sendall(step)
+            except OSError:
+                pass
+
+
+class Serve(Case):
+    """Against servers whose behaviour is known."""
+
+    METRICS = ("Time to First Token", "Time per Output Token (excl. 1st token)", "Inter-token Latency",
+               "End-to-end Latency")
+
+    def load(self, port, *arguments, code=0):
+        path = self.folder / "result.json"
+        result = self.bench("serve", "--port", port, "--save-result", "--save-detailed", "--result-filename", path,
+                            *arguments, code=code)
+        return result.stdout, json.loads(path.read_text())
+
+    def prompts(self, *lines):
+        path = self.write("prompts.jsonl", "\n".join(json.dumps({"prompt": line}) for line in lines))
+        return ["--model", "m", "--dataset-name", "custom", "--dataset-path", path, "--no-shuffle", "--num-prompts",
+                len(lines), "--custom-output-len", 4]
+
+    def test_report(self):
+        """Chunks that come 0.2 s and 0.1 s apart, the last of them with two tokens."""
+        script = [STREAM, 0.3, text("a"), 0.2, text("b"), 0.1, text("cd", "length"), event(USAGE), DONE]
+        fake = Fake(self, script, script)
+        report, values = self.load(fake.port, *self.prompts("x", "y"), "--max-concurrency", 1, "--metric-percentiles",
+                                   "50,99.9", "--percentile-metrics", "ttft,tpot,itl,e2el", "--goodput", "ttft:1", "tpot:9000")
+        lines = report.splitlines()
+        self.assertEqual(lines[0], " Serving Benchmark Result ".center(50, "="))
+        self.assertEqual(lines[-1], "=" * 50)
+        shown = dict(re.fullmatch(r"(.{40}) (.{10})", line).groups() for line in lines[1:-1] if line[0] not in "-=")
+        shown = {name.strip(): float(value) for name, value in shown.items()}
+        for title in self.METRICS:
+            self.assertTrue([line for line in lines if line.strip("-") == title and len(line) == 50], title)
+        self.assertEqual((shown["Successful requests:"], shown["Failed requests:"]), (2, 0))
+        self.assertEqual((values["completed"], values["failed"]), (2, 0))
+        self.assertEqual((shown["Total input tokens:"], shown["Total generated tokens:"]), (14, 8))
+        self.assertEqual(shown["Maximum request concurrency:"], 1)
+        self.assertEqual(shown["Peak concurrent requests:"], 1)
+        self.assertEqual(shown["Request goodput (req/s):"], 0)
+        self.assertNotIn("Request rate configured (RPS):", shown)
+        seconds = values["duration"]
+        for name, total in ("request_throughput", 2), ("output_throughput", 8), ("total_token_throughput", 22):
+            self.assertAlmostEqual(values[name], total / seconds)
+        for name, least in ("ttft", 300), ("tpot", 100), ("itl", 150), ("e2el", 600):
+            for kind in f"mean_{name}_ms", f"median_{name}_ms", f"p50_{name}_ms", f"p99.9_{name}_ms":
+                self.assertGreaterEqual(values[kind], least - 1, kind)
+                self.assertLess(values[kind], least + 500, kind)
+            self.assertAlmostEqual(shown[f"P50 {name.upper()} (ms):"], values[f"p50_{name}_ms"], delta=0.006)
+            self.assertIn(f"std_{name}_ms", values)
+        self.assertAlmostEqual(values["mean_tpot_ms"], (values["mean_e2el_ms"] - values["mean_ttft_ms"]) / 3)
+        self.assertEqual(values["generated_texts"], ["abcd", "abcd"])
+        self.assertEqual(list(map(len, values["itls"])), [2, 2])
+        self.assertEqual((values["input_lens"], values["output_lens"], values["errors"]), ([7, 7], [4, 4], ["", ""]))
+        self.assertGreaterEqual(values["start_times"][1], values["latencies"][0])
+
+    def test_requests(self):
+        fake = Fake(self, *[[STREAM, text("a", "stop"), DONE]] * 3)
+        self.load(fake.port, *self.prompts("p", "q"), "--num-warmups", 1, "--max-concurrency", 1, "--temperature", 0,
+                  "--top-k", 3, "--ignore-eos", "--extra-body", '{"seed": 5, "stream_options": null}', "--header", "X-A=b=c")
+        self.assertEqual([body["prompt"] for _, body in fake.asked], ["p", "p", "q"])
+        head, body = fake.asked[0]
+        self.assertTrue(head.startswith("POST /v1/completions HTTP/1.1\r\n"))
+        self.assertIn("\r\nX-A: b=c", head)
+        self.assertEqual(body, {"model": "m", "prompt": "p", "max_tokens": 4, "stream": True, "stream_options": None,
+                                "ignore_eos": True, "temperature": 0.0, "top_k": 3, "seed": 5})
+
+    def test_chat(self):
+        """The role is no token, nor is the finish reason; without usage, chunks are counted."""
+        script = [STREAM, content("", role="assistant"), 0.2, content("a"), content("b"), 0.2, content("", "stop"), DONE]
+        fake = Fake(self, script)
+        _, values = self.load(fake.port, *self.prompts("x"), "--backend", "openai-chat")
+        head, body = fake.asked[0]
+        self.assertTrue(head.startswith("POST /v1/chat/completions "))
+        self.assertEqual(body["messages"], [{"role": "user", "content": "x"}])
+        self.assertEqual(body["max_completion_tokens"], 4)
+        self.assertEqual(values["total_output_tokens"], 2)
+        self.assertEqual(list(map(len, values["itls"])), [1])
+        self.assertGreater(values["mean_ttft_ms"], 190)
+        self.assertGreater(values["latencies"][0] - values["ttfts"][0], 0.19)
+
+    def test_failures_are_counted_and_named(self):
+        whole = STREAM.replace(b"Connection: close", b"Content-Length: 1000")
+        fake = Fake(self,
+                    [STREAM, text("a"), text("b")],
+                    [whole, text("a")],
+                    [b"HTTP/1.1 503 Busy\r\nContent-Length: 37\r\n\r\n" + b'{"error": {"message": "queue full"}} '],
+                    [b"HTTP/1.1 500 Oh\r\nContent-Length: 3\r\n\r\nbad"],
+                    [STREAM, text("a"), event({"error": {"message": "no more"}}), DONE],
+                    [STREAM, event(b"{not json"), DONE],
+                    [],
+                    [STREAM, b"data: ", b'{"choices": [{"text": "\\u00e9"', 0.1, b', "finish_reason": "stop"}]}\r\n', b"\r\n"])
+        report, values = self.load(fake.port, *self.prompts(*"abcdefgh"), "--max-concurrency", 1)
+        self.assertEqual((values["completed"], values["failed"]), (1, 7))
+        for error, pattern in zip(values["errors"], [
+                "the stream broke off after 2 chunks", "in the middle of the stream", "^status 503: queue full$",
+                "^status 500: bad$", "error in the stream: no more", "chunk: not valid JSON", ".", "^$"]):
+            self.assertRegex(error, pattern)
+        self.assertIn("Failed requests during benchmark run detected (capping to 10):\nError 0: the stream broke off after "
+                      "2 chunks\nError 1: ", report)
+        self.assertIn("\nError 2: status 503: queue full\n", report)
+        self.assertEqual(values["generated_texts"][7], "é")
+        self.assertEqual(values["output_lens"], [0] * 7 + [1])
+
+    def test_all_failed(self):
+        fake = Fake(self, [])
+        result = self.bench("serve", "--port", fake.port, *self.prompts("a"), code=1)
+        self.assertRegex(result.stderr, r"\Aphidelity: error: all requests failed\n\Z")
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            port = closed.getsockname()[1]
+        self.fails(1, "/v1/models: .*connect", "serve", "--port", port)
+
+    def test_model_of_the_server(self):
+        listing = json.dumps({"data": [{"id": "org/tiny", "root": str(CODE)}]}).encode()
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(listing)
+        fake = Fake(self, [b"HTTP/1.1 503 Loading\r\nContent-Length: 0\r\n\r\n"], [head + listing],
+                    [STREAM, text("a", "length"), DONE])
+        result = self.bench("serve", "--port", fake.port, "--ready-check-timeout-sec", 20, "--num-prompts", 1,
+                            "--input-len", 11, "--output-len", 1, "--append-result", "--result-dir", self.folder,
+                            "--label", "mine", "--metadata", "version=1.2=3", "a=")
+        self.assertRegex(result.stdout, r"(?m)^Total input tokens: +11 *$")
+        body = fake.asked[2][1]
+        self.assertEqual((body["model"], len(body["prompt"]), body["max_tokens"]), ("org/tiny", 11, 1))
+        path, = self.folder.glob("mine-infqps-tiny-*.json")
+        values = json.loads(path.read_text().splitlines()[0])
+        self.assertEqual((values["model_id"], values["tokenizer_id"], values["version"], values["a"]),
+                         ("org/tiny", str(CODE), "1.2=3", ""))
+
+    def test_rate(self):
+        n, rate = 12, 20
+        fake = Fake(self, *[[STREAM, text("a", "stop"), DONE]] * n)
+        report, values = self.load(fake.port, *self.prompts(*"abcdefghijkl"), "--request-rate", rate)
+        self.assertRegex(report, r"(?m)^Request rate configured \(RPS\): +20.00 *$")
+        starts = values["start_times"]
+        self.assertEqual(starts, sorted(starts))
+        self.assertAlmostEqual(starts[-1], n / rate, delta=0.3)
+        self.assertGreater(len({round(b - a, 2) for a, b in zip(starts, starts[1:])}), 3)
+        self.assertEqual(values["request_rate"], rate)
+
+    def test_own_server(self):
+        """`phidelity serve` and its clients count the same tokens."""
+        server = subprocess.Popen([PROGRAM, "serve", CODE, "--host", "127.0.0.1", "--port", "0"], stderr=subprocess.PIPE,
+                                  text=True)
+        self.addCleanup(server.communicate)
+        self.addCleanup(server.terminate)
+        port = next(int(m[1]) for m in (re.search(r"http://127.0.0.1:(\d+)", line) for line in server.stderr) if m)
+        threading.Thread(target=server.stderr.read, daemon=True).start()
+        _, values = self.load(port, "--num-prompts", 6, "--input-len", 20, "--output-len", 5, "--ignore-eos")
+        self.assertEqual((values["completed"], values["total_input_tokens"], values["total_output_tokens"]), (6, 120, 30))
+        self.assertEqual(values["output_lens"], [5] * 6)
+        self.assertEqual(values["model_id"], str(CODE))
 
 
 class Kernels(Case):

@@ -9,6 +9,7 @@
 static const struct cli_command *const benches[] = {
     &cli_bench_latency,
     &cli_bench_throughput,
+    &cli_bench_serve,
     &cli_bench_kernels,
 };
 enum { N_BENCHES = sizeof benches / sizeof benches[0] };
@@ -18,10 +19,12 @@ static int run(int argc, char **argv);
 const struct cli_command cli_bench = {
     .name = "bench",
     .arguments = "WHAT [options]",
-    .summary = "measures speed: latency, throughput or kernels",
+    .summary = "measures speed: latency, throughput, serve or kernels",
     .details = "  latency       one batch of prompts from start to end, and its parts against this "
                "machine's limits\n"
                "  throughput    many prompts at once\n"
+               "  serve         a server's answers under load, over HTTP; any server with OpenAI's "
+               "API\n"
                "  kernels       each kernel against this machine's limits\n"
                "\n"
                "phidelity bench WHAT --help describes one and its options.",
