@@ -402,6 +402,41 @@ class Serve(Case):
         self.assertEqual(values["model_id"], str(CODE))
 
 
+class Startup(Case):
+    def test_report(self):
+        path = self.folder / "out.json"
+        text = self.bench("startup", RANDOM, "--num-iters-cold", 0, "--num-iters-warm", 3, "--max-model-len", 64, "--dtype",
+                          "float32", "--no-enable-prefix-caching", "--output-json", path).stdout
+        values = json.loads(path.read_text())
+        times = values["warm_startup_times"]
+        self.assertEqual(len(times), 3)
+        self.assertAlmostEqual(values["avg_warm_startup_time"], sum(times) / 3)
+        self.assertEqual(tuple(values["warm_startup_percentiles"]), PERCENTAGES)
+        self.assertTrue(0 < min(times) <= values["warm_startup_percentiles"]["50"] <= max(times))
+        self.assertNotIn("COLD", text)
+        self.assertIn(f"\nWARM STARTUP:\nAvg startup time: {values['avg_warm_startup_time']:.3f} seconds\n", text)
+        self.assertIn(f"\nPeak resident memory: {values['peak_rss_bytes'] / 2**20:.1f} MiB ", text)
+        self.assertGreater(values["peak_rss_file_bytes"], 0)
+        self.assertGreater(values["peak_rss_other_bytes"], 0)
+
+    def test_cold(self):
+        """Either the files could be dropped, or the report says that they could not."""
+        model = self.folder / "model"
+        shutil.copytree(RANDOM, model)
+        path = self.folder / "out.json"
+        text = self.bench("startup", model, "--num-iters-cold", 2, "--num-iters-warm", 1, "--output-json", path).stdout
+        values = json.loads(path.read_text())
+        if "COLD STARTUP: not measured" in text:
+            self.assertNotIn("cold_startup_times", values)
+        else:
+            self.assertIn("\nCOLD STARTUP:\nAvg startup time: ", text)
+            self.assertEqual(len(values["cold_startup_times"]), 2)
+
+    def test_a_run_that_fails(self):
+        result = self.bench("startup", RANDOM, "--num-iters-cold", 0, "--max-model-len", 1000000, code=1)
+        self.assertRegex(result.stderr, r"\nphidelity: error: the process ended with code 1\n\Z")
+
+
 class Kernels(Case):
     def test_lines(self):
         text = self.bench("kernels", "--filter", "ref rms_norm", "--threads", 1).stdout

@@ -7,10 +7,8 @@
 #include <string.h>
 
 static const struct cli_command *const benches[] = {
-    &cli_bench_latency,
-    &cli_bench_throughput,
-    &cli_bench_serve,
-    &cli_bench_kernels,
+    &cli_bench_latency, &cli_bench_throughput, &cli_bench_serve,
+    &cli_bench_startup, &cli_bench_kernels,
 };
 enum { N_BENCHES = sizeof benches / sizeof benches[0] };
 
@@ -19,12 +17,13 @@ static int run(int argc, char **argv);
 const struct cli_command cli_bench = {
     .name = "bench",
     .arguments = "WHAT [options]",
-    .summary = "measures speed: latency, throughput, serve or kernels",
+    .summary = "measures speed: latency, throughput, serve, startup or kernels",
     .details = "  latency       one batch of prompts from start to end, and its parts against this "
                "machine's limits\n"
                "  throughput    many prompts at once\n"
                "  serve         a server's answers under load, over HTTP; any server with OpenAI's "
                "API\n"
+               "  startup       from the start of the program to the first token\n"
                "  kernels       each kernel against this machine's limits\n"
                "\n"
                "phidelity bench WHAT --help describes one and its options.",
