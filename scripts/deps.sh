@@ -34,6 +34,9 @@ if command -v pkg-config >/dev/null 2>&1; then
 else
     packages="$packages pkg-config libjansson-dev libyaml-dev libmicrohttpd-dev libgnutls28-dev libcurl4-gnutls-dev libcmocka-dev"
 fi
+if [ "${1:-check}" = install ]; then # for the Python package, in the Python that meson looks at
+    need "python3-cffi" sh -c "/usr/bin/python3 -c 'import cffi' || python3 -c 'import cffi'"
+fi
 if [ "${2:-}" = demo ]; then
     need "curl" command -v curl
 fi

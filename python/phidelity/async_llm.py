@@ -1,0 +1,162 @@
+"""AsyncLLM: answers as asynchronous streams, under vLLM's names."""
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+
+from ._core import Core
+from .engine import Request, Waker
+from .exceptions import EngineClosedError, ValidationError
+from .inputs import parse_prompt
+from .metrics import read_metrics
+from .sampling_params import RequestOutputKind, SamplingParams
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from typing import Any
+
+    from .inputs import PromptType
+    from .metrics import Metric
+    from .outputs import RequestOutput
+    from .tokenizer import Tokenizer
+
+
+class AsyncEngineArgs:
+    """Holds the arguments of AsyncLLM for AsyncLLM.from_engine_args."""
+
+    def __init__(self, model: str, **kwargs: Any) -> None:
+        self.model = model
+        self.kwargs = kwargs
+
+
+class AsyncLLM:
+    """As LLM, with the same arguments and errors, for one event loop at a time.
+
+    Methods are to be called from the loop's thread. A generator that is closed, or whose task is cancelled,
+    cancels its request.
+    """
+
+    def __init__(self, model: str, **kwargs: Any) -> None:
+        self._core = Core("AsyncLLM", model, **kwargs)
+        self._numbers = itertools.count()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waker: Waker | None = None
+        self._events: dict[int, asyncio.Event] = {}
+        self._failure: Exception | None = None
+
+    @classmethod
+    def from_engine_args(cls, engine_args: AsyncEngineArgs, **unused: Any) -> AsyncLLM:
+        """AsyncLLM(model, **kwargs) of what engine_args holds."""
+        return cls(engine_args.model, **engine_args.kwargs)
+
+    async def generate(
+        self,
+        prompt: PromptType,
+        sampling_params: SamplingParams | None = None,
+        request_id: str | None = None,
+        *,
+        lora_request: None = None,
+        priority: int = 0,
+        tokenization_kwargs: dict[str, Any] | None = None,
+    ) -> AsyncIterator[RequestOutput]:
+        """Yields the answer as it grows: sampling_params.output_kind says whether each output holds all so
+        far (CUMULATIVE, the default), what is new (DELTA), or comes only once (FINAL_ONLY). Tokens that
+        came while nobody asked are in the next output. The last one has finished=True.
+
+        prompt: as one prompt of LLM.generate. Raises as that does, at the first step of the iteration.
+        """
+        if lora_request:
+            raise ValidationError("LoRA adapters are not supported; merge them into the weights",
+                                  parameter="lora_request", value=lora_request)
+        params = self._core.defaults if sampling_params is None else sampling_params
+        if not isinstance(params, SamplingParams):
+            raise TypeError(f"sampling_params must be SamplingParams, got {type(params).__name__}")
+        waker = self._listen()
+        request = self._core.request(self._core.encode(parse_prompt(prompt), tokenization_kwargs), params, request_id)
+        number = next(self._numbers)
+        event = self._events[number] = asyncio.Event()
+        only_end = params.output_kind == RequestOutputKind.FINAL_ONLY
+        try:
+            self._core.submit(waker, number, request, each_event=not only_end, priority=priority)
+            while not request.finished:
+                await event.wait()
+                event.clear()
+                if request.failure is not None:
+                    raise request.failure
+                if request.finished or not only_end:
+                    yield request.output(not self._core.disable_log_stats,
+                                         params.output_kind == RequestOutputKind.DELTA)
+        finally:
+            del self._events[number]
+            if waker.requests.pop(number, None) is not None:
+                request.release()
+
+    def _listen(self) -> Waker:
+        """The waker, in the running loop."""
+        self._core.engine.check()
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None and not self._loop.is_closed():
+                raise RuntimeError("this AsyncLLM is in use in another event loop")
+            if self._waker is not None:
+                self._waker.close()
+            self._waker = self._core.waker()
+            self._waker.has_reader = False
+            self._loop = loop
+            loop.add_reader(self._waker.fd, self._on_news)
+        return self._waker
+
+    def _on_news(self) -> None:
+        for request, number in self._waker.take():
+            if request.read() or request.finished:
+                self._events[number].set()
+
+    def abort(self, request_id: str | list[str]) -> None:
+        """Ends requests; their last output has finish_reason "abort". Unknown ids are no error."""
+        ids = [request_id] if isinstance(request_id, str) else request_id
+        for request in self._requests():
+            if request.request_id in ids:
+                request.cancel()
+
+    def _requests(self) -> list[Request]:
+        return list(self._waker.requests.values()) if self._waker is not None else []
+
+    def get_tokenizer(self) -> Tokenizer:
+        """As of LLM."""
+        return self._core.tokenizer
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """As of LLM."""
+        return self._core.defaults.clone()
+
+    def get_metrics(self) -> list[Metric]:
+        """As of LLM."""
+        return read_metrics(self._core.engine.stats(), self._core.model_name)
+
+    async def check_health(self) -> None:
+        """Raises EngineClosedError when the engine is closed."""
+        self._core.engine.check()
+
+    async def reset_prefix_cache(self, *unused: Any) -> bool:
+        """As of LLM."""
+        self._core.reset_prefix_cache()
+        return True
+
+    def shutdown(self) -> None:
+        """Ends every stream with EngineClosedError and frees the engine."""
+        if self._waker is not None and os.getpid() == self._core.engine.pid:
+            for number, request in list(self._waker.requests.items()):
+                request.failure = EngineClosedError("this AsyncLLM was shut down")
+                if not self._loop.is_closed():
+                    self._events[number].set()
+            if not self._loop.is_closed():
+                self._loop.remove_reader(self._waker.fd)
+            self._waker.close()
+            self._waker = None
+        self._core.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_waker"):
+            self.shutdown()

@@ -1,0 +1,109 @@
+"""The keyword arguments of LLM: which of vLLM's do something here, which nothing, which are refused."""
+from __future__ import annotations
+
+import os
+import warnings
+
+from ._library import lib
+from .exceptions import ValidationError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_DTYPES = {"auto": "PHI_AUTO", "float32": "PHI_FLOAT32", "float": "PHI_FLOAT32", "bfloat16": "PHI_BFLOAT16",
+           "float16": "PHI_FLOAT16", "half": "PHI_FLOAT16"}
+_POLICIES = {"fcfs": "PHI_FCFS", "priority": "PHI_PRIORITY"}
+
+# Where vLLM computes otherwise, and no answer depends on it.
+INERT = frozenset("""
+    additional_config aggregate_engine_logging all2all_backend allowed_local_media_path
+    allowed_media_domains async_scheduling attention_backend attention_config block_size_override
+    calculate_kv_scales code_revision compilation_config config_format cpu_offload_gb
+    cpu_offload_params cudagraph_capture_sizes cudagraph_metrics data_parallel_backend
+    disable_cascade_attn disable_chunked_mm_input disable_custom_all_reduce
+    disable_hybrid_kv_cache_manager disable_mm_preprocessor_cache distributed_executor_backend
+    download_dir enable_chunked_prefill enable_dbo enable_eplb enable_expert_parallel
+    enable_layerwise_nvtx_tracing enable_return_routed_experts enforce_eager eplb_config
+    fail_on_environ_validation hf_token ignore_patterns interleave_mm_strings kernel_config
+    kv_cache_metrics kv_cache_metrics_sample kv_offloading_backend kv_offloading_size
+    kv_sharing_fast_prefill limit_mm_per_prompt logprobs_mode long_prefill_token_threshold
+    mamba_block_size mamba_cache_dtype mamba_ssm_cache_dtype max_cudagraph_capture_size
+    max_long_partial_prefills max_num_partial_prefills max_parallel_loading_workers
+    max_seq_len_to_capture media_io_kwargs mm_encoder_tp_mode mm_processor_cache_gb
+    mm_processor_cache_type mm_processor_kwargs model_impl model_loader_extra_config moe_backend
+    num_lookahead_slots numa_bind numa_bind_cpus numa_bind_nodes offload_backend offload_group_size
+    offload_num_in_group offload_params offload_prefetch_step optimization_level
+    override_attention_dtype performance_mode prefix_caching_hash_algo pt_load_map_location
+    ray_workers_use_nsight revision safetensors_load_strategy scheduler_reserve_full_isl
+    skip_mm_profiling skip_tokenizer_init stream_interval structured_outputs_config swap_space
+    tokenizer_revision trust_remote_code use_tqdm_on_load use_v2_block_manager
+""".split()) - {"block_size_override", "stream_interval", "logprobs_mode"}
+
+# What would change answers, or what a caller counts on: only the values given here are fine.
+ONLY = {
+    "tensor_parallel_size": (1,), "pipeline_parallel_size": (1,), "data_parallel_size": (1,),
+    "decode_context_parallel_size": (1,), "prefill_context_parallel_size": (1,),
+    "quantization": (None,), "quantization_config": (None,), "runner": ("auto", "generate"),
+    "convert": ("auto", "none"), "task": (None, "auto", "generate"), "tokenizer_mode": ("auto", "hf", "slow"),
+    "hf_overrides": (None, {}), "hf_config_path": (None,), "enable_lora": (None, False), "lora_modules": (None, []),
+    "speculative_config": (None,), "spec_model": (None,), "spec_method": (None,), "spec_tokens": (None,),
+    "kv_transfer_config": (None,), "kv_events_config": (None,), "ec_transfer_config": (None,),
+    "pooler_config": (None,), "override_pooler_config": (None,), "logits_processors": (None, []),
+    "logits_processor_pattern": (None,), "worker_cls": (None, "auto"), "worker_extension_cls": (None, ""),
+    "scheduler_cls": (None,), "enable_prompt_embeds": (None, False), "enable_mm_embeds": (None, False),
+    "enable_sleep_mode": (None, False), "weight_transfer_config": (None,), "profiler_config": (None,),
+    "rope_scaling": (None, {}), "rope_theta": (None,), "device": (None, "auto", "cpu"),
+    "logprobs_mode": ("raw_logprobs",), "num_gpu_blocks_override": (None,), "reasoning_parser": (None, ""),
+    "stream_interval": (1,),
+}
+
+
+def one_of(name: str, value: Any, table: dict[str, str]) -> int:
+    """The library's constant for a word; torch's dtypes are such words, too."""
+    word = str(value).removeprefix("torch.")
+    if word not in table:
+        raise ValidationError(f"{name} must be one of {', '.join(table)}, got {value!r}", parameter=name, value=value)
+    return getattr(lib, table[word])
+
+
+def dtype_of(name: str, value: Any) -> int:
+    """The phi_dtype for a name."""
+    return one_of(name, value, _DTYPES)
+
+
+def policy_of(value: Any) -> int:
+    """The phi_policy for a name."""
+    return one_of("scheduling_policy", value, _POLICIES)
+
+
+def sort_out(unknown: dict[str, Any], caller: str) -> None:
+    """Looks at keyword arguments that nothing here uses: one warning for those without effect,
+    ValidationError for what is not supported, TypeError for what vLLM does not know either."""
+    for name, value in unknown.items():
+        if name in ONLY and value not in ONLY[name]:
+            fine = ", ".join(map(repr, ONLY[name]))
+            raise ValidationError(f"{name}={value!r} is not supported by phidelity (only {fine})", parameter=name,
+                                  value=value)
+        if name not in ONLY and name not in INERT:
+            raise TypeError(f"{caller}() got an unexpected keyword argument {name!r}")
+    inert = [name for name, value in unknown.items() if name in INERT and value not in (None, False)]
+    if inert:
+        warnings.warn(f"phidelity takes but does not need: {', '.join(inert)}", stacklevel=4)
+
+
+def find_checkpoint(model: str, revision: str | None = None) -> str:
+    """A folder as it is; "org/name" also where Hugging Face's cache has it (nothing is downloaded)."""
+    if os.path.isdir(model) or model.count("/") != 1 or model.startswith(("/", ".", "~")):
+        return model
+    home = os.environ.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface")
+    hub = os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")
+    folder = os.path.join(hub, "models--" + model.replace("/", "--"))
+    commit = revision or "main"
+    try:
+        with open(os.path.join(folder, "refs", commit), encoding="ascii") as reference:
+            commit = reference.read().strip()
+    except OSError:
+        pass
+    snapshot = os.path.join(folder, "snapshots", commit)
+    return snapshot if os.path.isdir(snapshot) else model
