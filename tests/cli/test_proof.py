@@ -1,18 +1,24 @@
 #!/usr/bin/env python3
-"""Runs the commands that prove a deployment right: check-accuracy.
+"""Runs the commands that prove a deployment right: check-accuracy, align.
 
 The references are tests/golden/*/golden.safetensors (golden/README.md says how they were made) and
 references/ (make_references.py), all written by transformers. PHIDELITY names the program, PHI_TESTS the tests' folder, PHI_MODELS the bundled models. Prints TAP.
 """
+import http.server
 import json
 import os
 import re
+import resource
 import shutil
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
+import urllib.request
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -295,6 +301,310 @@ class CheckAccuracy(Case):
                      "--dtype", "float32")
         self.assertEqual(result.returncode, 1)
         self.assertIn(b"/nowhere/page.html: cannot create", result.stderr)
+
+
+# ---------------------------------------------------------------- align
+
+CODE, CHAT = MODELS / "phi-tiny-code", MODELS / "phi3-tiny-chat"
+
+
+class Server:
+    """`phidelity serve`, killed when the test ends."""
+
+    def __init__(self, case, model, *arguments):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self.process = subprocess.Popen([PROGRAM, "serve", str(model), "--host", "127.0.0.1", "--port", str(port),
+                                         *map(str, arguments)], stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        case.addCleanup(self.stop)
+        for _ in range(600):
+            try:
+                if urllib.request.urlopen(self.url + "/health", timeout=5).status == 200:
+                    return
+            except OSError:
+                time.sleep(0.05)
+            case.assertIsNone(self.process.poll(), "the server ended")
+        case.fail("the server does not start")
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class FakeServer:
+    """Answers every request by a function of path and body."""
+
+    def __init__(self, case, answer):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def reply(self, body):
+                status, value = answer(self.path, body)
+                data = value if isinstance(value, bytes) else json.dumps(value).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def do_GET(self):
+                self.reply(None)
+
+            def do_POST(self):
+                self.reply(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1/"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        case.addCleanup(self.server.server_close)
+        case.addCleanup(self.server.shutdown)
+
+
+def edit_distance(a, b):
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        row, old = [i], row
+        for j, y in enumerate(b, 1):
+            row.append(min(old[j] + 1, row[-1] + 1, old[j - 1] + (x != y)))
+    return row[-1]
+
+
+def common_length(a, b):
+    row = [0] * (len(b) + 1)
+    for x in a:
+        row, old = [0], row
+        for j, y in enumerate(b, 1):
+            row.append(old[j - 1] + 1 if x == y else max(old[j], row[-1]))
+    return row[-1]
+
+
+class Align(Case):
+    def align(self, model, *arguments):
+        result = run("align", model, "--json", *arguments)
+        self.assertIn(result.returncode, (0, 1), result.stderr)
+        self.assertNotIn(b"phidelity: error", result.stderr)
+        report = json.loads(result.stdout)
+        self.assertEqual(result.returncode == 0, report["pass"])
+        return report
+
+    def fails(self, pattern, *arguments):
+        result = run("align", *arguments)
+        errors = [line for line in result.stderr.decode().splitlines() if "warning" not in line]
+        self.assertEqual((result.returncode, len(errors), result.stdout), (1, 1, b""), errors)
+        self.assertRegex(errors[0], pattern)
+
+    def test_own_server(self):
+        for model, n_cases, original in [(CODE, 5, None), (CHAT, 9, 256)]:
+            for dtype in ("float32", "bfloat16"):
+                with self.subTest(model.name, dtype=dtype):
+                    report = self.align(model, "--dtype", dtype)
+                    self.assertTrue(report["pass"])
+                    self.assertEqual(len(report["answers"]), n_cases)
+                    for answer in report["answers"]:
+                        self.assertEqual(answer["judged"], "exact")
+                        self.assertEqual(answer["here"], answer["there"])
+                        self.assertEqual(answer["prompt_here"], answer["prompt_there"])
+                        self.assertEqual((answer["edit"], answer["rouge_l"], answer["parting"]), (1, 1, None))
+                    long = [a for a in report["answers"] if a["long"]]
+                    self.assertTrue(all(len(a["here"]) == 64 for a in long))
+                    if original:  # one crosses LongRoPE's original length on its way, one begins beyond it
+                        self.assertLess(long[0]["n_prompt_tokens"], original)
+                        self.assertGreater(long[0]["n_prompt_tokens"] + 64, original)
+                        self.assertGreater(long[1]["n_prompt_tokens"], original)
+
+    def test_flags_reach_the_own_server(self):
+        """Dummy weights of a seed: another seed would answer something else."""
+        report = self.align(CODE, "--load-format", "dummy", "--seed", "7", "--mode", "short", "--no-enable-prefix-caching")
+        self.assertTrue(report["pass"])
+
+    def test_another_seed(self):
+        server = Server(self, CODE, "--load-format", "dummy", "--seed", "8")
+        report = self.align(CODE, "--load-format", "dummy", "--seed", "7", "--mode", "short", "--url", server.url)
+        self.assertFalse(report["pass"])
+        parting = report["answers"][0]["parting"]
+        self.assertEqual((parting["token"], parting["same_prompt"]), (0, True))
+
+    def test_a_wrong_template(self):
+        server = Server(self, CHAT, "--chat-template", "{% for m in messages %}{{ m.content }} {% endfor %}")
+        report = self.align(CHAT, "--mode", "short", "--url", server.url)
+        self.assertFalse(report["pass"])
+        for answer in report["answers"]:
+            self.assertEqual(answer["pass"], answer["kind"] != "chat")
+            if answer["kind"] == "chat":
+                self.assertIn("the server read another prompt", answer["parting"]["text"])
+
+    def test_a_spoiled_weight(self):
+        copy = self.folder() / "copy"
+        shutil.copytree(CHAT, copy)
+        tensors = read_tensors(copy / "model.safetensors")
+        name = "model.layers.2.mlp.down_proj.weight"
+        dtype, shape, data = tensors[name]
+        tensors[name] = dtype, shape, packed(dtype, [-x for x in floats(dtype, data)])
+        write_tensors(copy / "model.safetensors", tensors)
+        page = self.folder() / "page.html"
+        server = Server(self, copy)
+        report = self.align(CHAT, "--url", server.url, "--judge", "exact", "--html", page)
+        self.assertFalse(report["pass"])
+        parted = [a for a in report["answers"] if not a["pass"]]
+        self.assertGreater(len(parted), 4)
+        for answer in parted:
+            at, parting = answer["parting"]["token"], answer["parting"]
+            self.assertEqual(answer["here"][:at], answer["there"][:at])
+            if at < min(len(answer["here"]), len(answer["there"])):
+                here, there = parting["here"], parting["there"]
+                self.assertEqual((here["token"], there["token"]), (answer["here"][at], answer["there"][at]))
+                for own, other, side in [(here, there, "logprob_here"), (there, here, "logprob_there")]:
+                    if other[side] is not None:  # each side's own token is its likeliest
+                        self.assertGreaterEqual(own[side], other[side])
+                    self.assertLess(own[side], 0.001)
+        text = page.read_text()
+        self.assertIn("the answers part at token", text)
+        self.assertNotRegex(text, r"(?i)(src|href)=|url\(|@import|<script")
+        CheckAccuracy.well_formed(self, text)
+
+    def test_under_load(self):
+        server = Server(self, CHAT, "--max-num-seqs", "32")
+        over = threading.Event()
+        body = {"model": str(CHAT), "prompt": "Once upon a time", "max_tokens": 40, "temperature": 1, "ignore_eos": True}
+        n_answers = []
+
+        def client(number):
+            while not over.is_set():
+                request = urllib.request.Request(server.url + "/v1/completions", headers={"Content-Type": "application/json"},
+                                                 data=json.dumps({**body, "seed": number}).encode())
+                n_answers.append(json.loads(urllib.request.urlopen(request, timeout=60).read())["usage"]["completion_tokens"])
+
+        clients = [threading.Thread(target=client, args=(i,)) for i in range(16)]
+        for c in clients:
+            c.start()
+        try:
+            report = self.align(CHAT, "--url", server.url, "--judge", "exact")
+        finally:
+            over.set()
+            for c in clients:
+                c.join()
+        self.assertTrue(report["pass"])
+        self.assertGreaterEqual(len(n_answers), 16)
+
+    # ---------------------------------------------------------------- judges, by a server that answers as told
+
+    def fake(self, change, ids=True):
+        """A server that gives what the model gives, changed: tokens (or text) -> the same."""
+        def answer(path, body):
+            if path == "/v1/models":
+                return 200, {"data": [{"id": "fake"}]}
+            result = run("generate", CODE, "--prompt-token-ids", " ".join(map(str, body["prompt"])), "--temperature", "0",
+                         "--max-tokens", body["max_tokens"], "--json")
+            tokens = json.loads(result.stdout.splitlines()[0])["outputs"][0]["token_ids"] if ids else None
+            assert body["model"] == "fake" and body["temperature"] == 0 and path == "/v1/completions"
+            return 200, {"choices": [{"text": "", "token_ids": change(tokens)}]}
+        return FakeServer(self, answer)
+
+    def one(self, change, *arguments):
+        prompts = self.folder() / "prompts.jsonl"
+        prompts.write_text("[5, 6, 7, 8, 9]\n")
+        report = self.align(CODE, "--mode", "short", "--prompts", prompts, "--url", self.fake(change).url, *arguments)
+        return report["answers"][0]
+
+    def test_judges(self):
+        def swapped(*places):
+            return lambda ids: [x ^ 1 if i in places else x for i, x in enumerate(ids)]
+
+        strict, relaxed = ("--judge", "strict"), ("--judge", "relaxed", "--max-tokens", "40")
+        for change, arguments, expected in [
+            (swapped(), ("--judge", "exact"), True),
+            (swapped(31), ("--judge", "exact"), False),
+            (lambda ids: ids[:-1], ("--judge", "exact"), False),
+            (swapped(16), (), True),  # with --url the default is strict
+            (swapped(16), strict, True),
+            (swapped(15), strict, False),
+            (swapped(15), (*strict, "--strict-min-equal", "15"), True),
+            (swapped(20), (*strict, "--strict-min-equal", "21"), False),
+            (lambda ids: ids[:20], strict, True),
+            (lambda ids: ids[:20], (*strict, "--max-length-difference", "12"), True),
+            (lambda ids: ids[:20], (*strict, "--max-length-difference", "11"), False),
+            (swapped(16, 17), relaxed, True),
+            (swapped(15), relaxed, False),
+            (swapped(15), (*relaxed, "--relaxed-min-prefix", "15"), True),
+            (swapped(*range(16, 30)), relaxed, False),
+            (swapped(*range(16, 30)), (*relaxed, "--relaxed-min-edit", "0.6"), True),
+            (swapped(*range(16, 30)), (*relaxed, "--relaxed-min-rouge", "0.6"), True),
+            (lambda ids: ids[:16] + [1] + ids[16:26] + [1] + ids[26:-2], relaxed, True),
+        ]:
+            with self.subTest(arguments):
+                answer = self.one(change, *arguments)
+                here, there = answer["here"], answer["there"]
+                self.assertEqual(there, change(here))
+                self.assertEqual(answer["pass"], expected)
+                longer = max(len(here), len(there))
+                self.assertAlmostEqual(answer["edit"], 1 - edit_distance(here, there) / longer, 6)
+                self.assertAlmostEqual(answer["rouge_l"], 2 * common_length(here, there) / (len(here) + len(there)), 6)
+                self.assertEqual(answer["length_difference"], len(there) - len(here))
+
+    def test_a_server_without_extensions(self):
+        seen = []
+
+        def answer(path, body):
+            seen.append(body)
+            if path == "/v1/models":
+                return 200, {"data": [{"id": "plain"}]}
+            prompt = body["prompt"]
+            text = run("generate", CODE, "-p", prompt, "--temperature", "0", "--max-tokens", body["max_tokens"]).stdout
+            return 200, {"choices": [{"text": text.decode().removesuffix("\n") if len(seen) < 3 else "else"}]}
+
+        prompts = self.folder() / "prompts.jsonl"
+        prompts.write_text(json.dumps("def add(a, b):") + "\n" + json.dumps("import os") + "\n")
+        server = FakeServer(self, answer)
+        report = self.align(CODE, "--mode", "short", "--no-extensions", "--prompts", prompts, "--url", server.url,
+                            "--judge", "exact", "--max-tokens", "12")
+        self.assertEqual(set(seen[1]), {"model", "prompt", "max_tokens", "temperature", "top_p"})
+        self.assertEqual([a["pass"] for a in report["answers"]], [True, False])
+
+    def test_servers_that_fail(self):
+        models = (200, {"data": [{"id": "x"}]})
+        common = (CODE, "--mode", "short", "--url")
+        for pattern, reply in [
+            ("status 500: broken", (500, {"error": {"message": "broken"}})),
+            ("status 404: nothing here", (404, b"nothing here")),
+            ("line 1", (200, b"{")),
+            ("no choices", (200, {})),
+            ("no choices", (200, [])),
+            ("no text", (200, {"choices": [{}]})),
+        ]:
+            with self.subTest(pattern):
+                server = FakeServer(self, lambda path, body: reply if body else models)
+                self.fails(pattern, *common, server.url)
+        self.fails("no model", *common, FakeServer(self, lambda path, body: (200, b"x")).url)
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.fails("127.0.0.1.*[Cc]onnect", *common, f"http://127.0.0.1:{s.getsockname()[1]}")
+
+    def test_an_own_server_that_does_not_start(self):
+        def limit():  # its log is a file, ours is a pipe
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        result = run("align", CODE, "--mode", "short", preexec_fn=limit)
+        self.assertEqual((result.returncode, result.stdout), (1, b""))
+        self.assertIn(b"error: the server did not start: ", result.stderr)
+
+    def test_the_environment_does_not_reach_the_own_server(self):
+        result = run("align", CODE, "--mode", "short", env={**os.environ, "VLLM_API_KEY": "secret"})
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_wrong_prompts(self):
+        prompts = self.folder() / "prompts.jsonl"
+        for pattern, text in [("no prompts", "\n"), ("line 1", "{"), ("line 2: expected", '"a"\n[]'),
+                              ("line 1: expected", "7"), ("line 1: .0. is no id", "[999999]")]:
+            prompts.write_text(text)
+            self.fails(pattern, CODE, "--mode", "short", "--prompts", prompts)
+
+    def test_wrong_command_lines(self):
+        for arguments in [[], ["M", "x"], ["M", "--judge", "mild"], ["M", "--mode", "long", "--prompts", "f"]]:
+            self.assertEqual(run("align", *arguments).returncode, 2)
 
 
 class Tap(unittest.TestResult):
