@@ -18,6 +18,7 @@ from pathlib import Path
 
 PROGRAM = os.environ["PHIDELITY"]
 RANDOM = Path(os.environ["PHI_TESTS"]) / "golden" / "phi-head64"  # has no tokenizer
+TIED = Path(os.environ["PHI_TESTS"]) / "golden" / "phi3-gqa"  # in float32
 CODE = Path(os.environ["PHI_MODELS"]) / "phi-tiny-code"
 PERCENTAGES = ("10", "25", "50", "75", "90", "99")
 
@@ -119,11 +120,26 @@ class Latency(Case):
         kv = 2 * c["num_hidden_layers"] * heads
         self.assertEqual(c["dtype"], "float16")
         for batch_size in 1, 4:
-            path = self.folder / "out.json"
-            self.bench("latency", RANDOM, "--input-len", 10, "--output-len", 5, "--batch-size", batch_size,
-                       "--num-iters-warmup", 0, "--num-iters", 1, "--output-json", path)
-            bytes_per_token = json.loads(path.read_text())["bytes_per_token"]
-            self.assertAlmostEqual(bytes_per_token, 2 * (weights / batch_size + kv * 12.5))
+            self.assertAlmostEqual(self.bytes_per_token(RANDOM, batch_size), 2 * (weights / batch_size + kv * 12.5))
+        # Four bytes of scale for each row: q, k, v, dense, fc1, fc2 and the head.
+        rows = c["num_hidden_layers"] * (3 * heads + 2 * hidden + c["intermediate_size"]) + c["vocab_size"]
+        self.assertAlmostEqual(self.bytes_per_token(RANDOM, 2, "--quantization", "w8a8"),
+                               (weights + 4 * rows) / 2 + 2 * kv * 12.5)
+
+    def test_tied_head(self):
+        """The embedding is read where it is the head, and not where the head is a quantised copy."""
+        c = json.loads((TIED / "config.json").read_text())
+        self.assertTrue(c["tie_word_embeddings"])
+        head = c["vocab_size"] * c["hidden_size"]
+        with_copy = self.bytes_per_token(TIED, 1, "--quantization", "w8a8")
+        without = self.bytes_per_token(TIED, 1, "--quantization", "w8a8", "--no-quantize-lm-head")
+        self.assertEqual(without - with_copy, 4 * head - head - 4 * c["vocab_size"])
+
+    def bytes_per_token(self, model, batch_size, *arguments):
+        path = self.folder / "out.json"
+        self.bench("latency", model, "--input-len", 10, "--output-len", 5, "--batch-size", batch_size,
+                   "--num-iters-warmup", 0, "--num-iters", 1, "--output-json", path, *arguments)
+        return json.loads(path.read_text())["bytes_per_token"]
 
     def test_one_token_is_no_decode(self):
         path = self.folder / "out.json"

@@ -113,7 +113,9 @@ static enum phi_status prepare(struct latency *l, struct phi_error *err)
     PHI_TRY(phi_engine_create(l->model, &o, &l->engine, err));
     phi_engine_get_info(l->engine, &engine);
     PHI_TRY(phi_limits_create(model.n_threads, &l->limits, err));
-    PHI_TRY(bench_cost_init(&l->cost, l->args->positional[0], &model, &engine, l->limits, err));
+    bool own_head = f->model.quantization != PHI_UNQUANTIZED && f->model.quantize_lm_head;
+    PHI_TRY(bench_cost_init(&l->cost, l->args->positional[0], own_head, &model, &engine, l->limits,
+                            err));
     return make_prompts(l, err);
 }
 
@@ -200,7 +202,7 @@ static struct summary summarise(struct latency *l)
 static void print(struct cli_out *out, const struct latency *l, const struct summary *s)
 {
     struct bench_numbers sorted = bench_numbers_copy(&l->seconds);
-    const char *kind = l->cost.arithmetic == PHI_LIMIT_BF16 ? "bfloat16" : "float32";
+    const char *kind = bench_cost_arithmetic(&l->cost);
     cli_out_printf(out, "Avg latency: %.6f seconds\n", bench_mean(&l->seconds));
     for (int i = 0; i < BENCH_N_PERCENTILES; i++)
         cli_out_printf(out, "%d%% percentile latency: %.6f seconds\n", bench_percentages[i],

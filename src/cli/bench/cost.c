@@ -19,7 +19,23 @@ static double embedding_bytes(const struct phi_model_info *m)
     return (double)m->vocab_size * m->hidden_size * (double)(file < run ? file : run);
 }
 
-enum phi_status bench_cost_init(struct bench_cost *c, const char *folder,
+static enum phi_limit best_arithmetic(const struct phi_model_info *m,
+                                      const struct phi_limits *limits)
+{
+    if (m->quantization != PHI_UNQUANTIZED)
+        return PHI_LIMIT_INT8;
+    return m->dtype == PHI_BFLOAT16 && phi_limits_have_bf16(limits) ? PHI_LIMIT_BF16
+                                                                    : PHI_LIMIT_FMA;
+}
+
+const char *bench_cost_arithmetic(const struct bench_cost *c)
+{
+    return c->arithmetic == PHI_LIMIT_INT8   ? "int8"
+           : c->arithmetic == PHI_LIMIT_BF16 ? "bfloat16"
+                                             : "float32";
+}
+
+enum phi_status bench_cost_init(struct bench_cost *c, const char *folder, bool own_head,
                                 const struct phi_model_info *model,
                                 const struct phi_engine_info *engine,
                                 const struct phi_limits *limits, struct phi_error *err)
@@ -33,10 +49,9 @@ enum phi_status bench_cost_init(struct bench_cost *c, const char *folder,
         .pair_flops = 4.0 * config.n_heads * config.head_dim * config.n_layers,
         .head_flops = 2.0 * config.vocab_size * config.hidden_size,
         .window = config.sliding_window,
-        .arithmetic = model->dtype == PHI_BFLOAT16 && phi_limits_have_bf16(limits) ? PHI_LIMIT_BF16
-                                                                                   : PHI_LIMIT_FMA,
+        .arithmetic = best_arithmetic(model, limits),
     };
-    if (!config.tie_word_embeddings) /* else the head reads that table */
+    if (own_head || !config.tie_word_embeddings) /* else the head reads that table */
         c->step_bytes -= embedding_bytes(model);
     return PHI_OK;
 }

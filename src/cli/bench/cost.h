@@ -17,11 +17,15 @@ struct bench_cost {
     enum phi_limit arithmetic; /* what the products can be made of at best */
 };
 
-/* `folder` is where the model was opened. */
-enum phi_status bench_cost_init(struct bench_cost *c, const char *folder,
+/* `folder` is where the model was opened; own_head: the head was quantised at load, so that it is a
+ * matrix of its own even where it is tied to the embedding. */
+enum phi_status bench_cost_init(struct bench_cost *c, const char *folder, bool own_head,
                                 const struct phi_model_info *model,
                                 const struct phi_engine_info *engine,
                                 const struct phi_limits *limits, struct phi_error *err);
+
+/* "bfloat16", ...: what the arithmetic is called. */
+const char *bench_cost_arithmetic(const struct bench_cost *c);
 
 /* Bytes of one token of each of n_answers that are decoded together, as a mean over the answers'
  * tokens after their first. */
