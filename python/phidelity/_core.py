@@ -6,9 +6,9 @@ import os
 
 from ._sampling import defaults_of
 from .engine import Engine, Model, Request, Waker
-from .engine_args import dtype_of, find_checkpoint, policy_of, sort_out
+from .engine_args import dtype_of, find_checkpoint, policy_of, quantization_of, sort_out
 from .exceptions import ValidationError
-from .inputs import Prompt
+from .inputs import Prompt, TokenizedPrompt
 from .sampling_params import SamplingParams
 from .tokenizer import Tokenizer
 
@@ -41,6 +41,7 @@ class Core:
                  max_logprobs: int = MAX_LOGPROBS, generation_config: str = "auto",
                  override_generation_config: dict[str, Any] | None = None,
                  served_model_name: str | list[str] | None = None, disable_log_stats: bool = True,
+                 quantization: str | None = None, quant_group_size: int = 0, quantize_lm_head: bool = True,
                  threads: int = 0, revision: str | None = None, **unknown: Any) -> None:
         sort_out(unknown, caller)
         if load_format not in LOAD_FORMATS:
@@ -49,7 +50,7 @@ class Core:
         if not isinstance(model, (str, os.PathLike)):
             raise TypeError(f"model must be the path of a checkpoint folder, got {type(model).__name__}")
         seed = _whole("seed", seed or 0)
-        settings = {
+        settings: dict[str, Any] = {
             "max_num_seqs": MAX_NUM_SEQS if max_num_seqs is None else max_num_seqs,
             "max_num_batched_tokens": max_num_batched_tokens, "block_size": block_size,
             "kv_bytes": kv_cache_memory_bytes,
@@ -66,6 +67,8 @@ class Core:
         self.disable_log_stats = disable_log_stats
         self.model = Model(find_checkpoint(os.fspath(model), revision), tokenizer, chat_template,
                            dtype=dtype_of("dtype", dtype), dummy_weights=load_format == "dummy", seed=seed,
+                           quantization=quantization_of(quantization), keep_lm_head=not quantize_lm_head,
+                           quant_group_size=_whole("quant_group_size", quant_group_size),
                            n_threads=_whole("threads", threads))
         window = self.model.info.sliding_window
         if disable_sliding_window and window > 0:
@@ -77,7 +80,7 @@ class Core:
         self._numbers = itertools.count()
         self._cache_epoch = 0
 
-    def encode(self, prompt: Prompt, tokenization_kwargs: dict[str, Any] | None) -> Prompt:
+    def encode(self, prompt: Prompt, tokenization_kwargs: dict[str, Any] | None) -> TokenizedPrompt:
         """The same prompt with its ids. Raises TypeError for keyword arguments of no effect here."""
         kwargs = dict(tokenization_kwargs or {})
         add_special_tokens = kwargs.pop("add_special_tokens", True)
@@ -89,12 +92,12 @@ class Core:
             raise TypeError(f"tokenization_kwargs: unknown {', '.join(kwargs)}")
         ids = prompt.ids
         if ids is None:
-            ids = self.tokenizer.encode(prompt.text, add_special_tokens)
+            ids = self.tokenizer.encode(prompt.text or "", add_special_tokens)
         if keep is not None:
             ids = self._cut(ids, self.engine.info.max_model_len if keep == -1 else keep)
         if not ids:
             raise ValidationError("The decoder prompt cannot be empty", parameter="prompt", value=prompt.text)
-        return Prompt(prompt.text, ids, prompt.cache_salt)
+        return TokenizedPrompt(prompt.text, ids, prompt.cache_salt)
 
     def _cut(self, ids: list[int], n: Any) -> list[int]:
         n = _whole("truncate_prompt_tokens", n)
@@ -102,8 +105,8 @@ class Core:
             return ids
         return ids[len(ids) - n:] if self.model.info.truncates_left else ids[:n]
 
-    def request(self, prompt: Prompt, params: SamplingParams, request_id: str | None = None) -> Request:
-        """Of a prompt that has its ids."""
+    def request(self, prompt: TokenizedPrompt, params: SamplingParams, request_id: str | None = None) -> Request:
+        """Not submitted yet."""
         return Request(self.tokenizer, request_id or str(next(self._numbers)), prompt, params)
 
     def waker(self) -> Waker:

@@ -42,7 +42,10 @@ def exception_of(code: int, text: str) -> Exception:
 def call(function: Callable[..., int], *arguments: Any) -> None:
     """Calls a function that returns a phi_status and takes a phi_error last; raises on failure."""
     err = ffi.new("struct phi_error *")
-    code = function(*arguments, err)
+    try:
+        code = function(*arguments, err)
+    except OverflowError as overflow:  # cffi's, of a number that its C type cannot hold
+        raise ValidationError(str(overflow)) from None
     if code != lib.PHI_OK:
         raise exception_of(code, ffi.string(err.text).decode("utf-8", "replace"))
 

@@ -41,10 +41,8 @@ class AsyncLLM:
     def __init__(self, model: str, **kwargs: Any) -> None:
         self._core = Core("AsyncLLM", model, **kwargs)
         self._numbers = itertools.count()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._waker: Waker | None = None
+        self._listening: tuple[asyncio.AbstractEventLoop, Waker] | None = None
         self._events: dict[int, asyncio.Event] = {}
-        self._failure: Exception | None = None
 
     @classmethod
     def from_engine_args(cls, engine_args: AsyncEngineArgs, **unused: Any) -> AsyncLLM:
@@ -96,20 +94,22 @@ class AsyncLLM:
     def _listen(self) -> Waker:
         """The waker, in the running loop."""
         self._core.engine.check()
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            if self._loop is not None and not self._loop.is_closed():
+        running = asyncio.get_running_loop()
+        if self._listening is not None:
+            loop, waker = self._listening
+            if loop is running:
+                return waker
+            if not loop.is_closed():
                 raise RuntimeError("this AsyncLLM is in use in another event loop")
-            if self._waker is not None:
-                self._waker.close()
-            self._waker = self._core.waker()
-            self._waker.has_reader = False
-            self._loop = loop
-            loop.add_reader(self._waker.fd, self._on_news)
-        return self._waker
+            waker.close()
+        waker = self._core.waker()
+        waker.has_reader = False
+        self._listening = running, waker
+        running.add_reader(waker.fd, self._on_news, waker)
+        return waker
 
-    def _on_news(self) -> None:
-        for request, number in self._waker.take():
+    def _on_news(self, waker: Waker) -> None:
+        for request, number in waker.take():
             if request.read() or request.finished:
                 self._events[number].set()
 
@@ -121,7 +121,7 @@ class AsyncLLM:
                 request.cancel()
 
     def _requests(self) -> list[Request]:
-        return list(self._waker.requests.values()) if self._waker is not None else []
+        return list(self._listening[1].requests.values()) if self._listening is not None else []
 
     def get_tokenizer(self) -> Tokenizer:
         """As of LLM."""
@@ -146,17 +146,18 @@ class AsyncLLM:
 
     def shutdown(self) -> None:
         """Ends every stream with EngineClosedError and frees the engine."""
-        if self._waker is not None and os.getpid() == self._core.engine.pid:
-            for number, request in list(self._waker.requests.items()):
+        if self._listening is not None and os.getpid() == self._core.engine.pid:
+            loop, waker = self._listening
+            for request in waker.requests.values():
                 request.failure = EngineClosedError("this AsyncLLM was shut down")
-                if not self._loop.is_closed():
-                    self._events[number].set()
-            if not self._loop.is_closed():
-                self._loop.remove_reader(self._waker.fd)
-            self._waker.close()
-            self._waker = None
+            if not loop.is_closed():
+                loop.remove_reader(waker.fd)
+                for event in self._events.values():
+                    event.set()
+            waker.close()
+            self._listening = None
         self._core.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_waker"):
+        if hasattr(self, "_listening"):
             self.shutdown()

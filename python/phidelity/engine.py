@@ -13,7 +13,7 @@ import weakref
 
 from ._library import call, exception_of, ffi, ids_of, lib, text_of
 from ._sampling import to_c
-from .exceptions import EngineClosedError
+from .exceptions import EngineClosedError, ValidationError
 from .outputs import RequestOutput, RequestStateStats
 from .reading import AnswerReader, PromptReader
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from .inputs import Prompt
+    from .inputs import TokenizedPrompt
     from .sampling_params import SamplingParams
     from .tokenizer import Tokenizer
 
@@ -33,6 +33,14 @@ def _only_here(pid: int, release: Any, *arguments: Any) -> None:
     """A finalizer: does nothing in a forked child."""
     if os.getpid() == pid:
         release(*arguments)
+
+
+def _set_fields(options: Any, settings: dict[str, Any]) -> None:
+    for name, value in settings.items():
+        try:
+            setattr(options, name, value)
+        except OverflowError:
+            raise ValidationError(f"{name} is too large: {value}", parameter=name, value=value) from None
 
 
 class Model:
@@ -46,8 +54,7 @@ class Model:
             if text is not None:
                 kept.append(ffi.new("char[]", os.fsencode(text)))
                 setattr(options, name, kept[-1])
-        for name, value in settings.items():
-            setattr(options, name, value)
+        _set_fields(options, settings)
         out = ffi.new("struct phi_model **")
         call(lib.phi_model_open, options, out)
         self.path = path
@@ -68,8 +75,7 @@ class Engine:
     def __init__(self, model: Model, **settings: Any) -> None:
         options = ffi.new("struct phi_engine_options *")
         lib.phi_engine_options_init(options)
-        for name, value in settings.items():
-            setattr(options, name, value)
+        _set_fields(options, settings)
         import threading  # here, since it takes a quarter of this package's import
 
         out = ffi.new("struct phi_engine **")
@@ -128,7 +134,7 @@ class Engine:
 class Request:
     """One prompt on its way, and what has been read of its answers."""
 
-    def __init__(self, tokenizer: Tokenizer, request_id: str, prompt: Prompt, params: SamplingParams) -> None:
+    def __init__(self, tokenizer: Tokenizer, request_id: str, prompt: TokenizedPrompt, params: SamplingParams) -> None:
         self.request_id = request_id
         self.prompt = prompt
         self.params = params

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _DTYPES = {"auto": "PHI_AUTO", "float32": "PHI_FLOAT32", "float": "PHI_FLOAT32", "bfloat16": "PHI_BFLOAT16",
            "float16": "PHI_FLOAT16", "half": "PHI_FLOAT16"}
+_QUANTIZATIONS = {"None": "PHI_UNQUANTIZED", "compressed-tensors": "PHI_UNQUANTIZED",  # config.json says what
+                  "w8a8": "PHI_W8A8", "w4a8": "PHI_W4A8"}
 _POLICIES = {"fcfs": "PHI_FCFS", "priority": "PHI_PRIORITY"}
 
 # Where vLLM computes otherwise, and no answer depends on it.
@@ -41,10 +43,10 @@ INERT = frozenset("""
 """.split()) - {"block_size_override", "stream_interval", "logprobs_mode"}
 
 # What would change answers, or what a caller counts on: only the values given here are fine.
-ONLY = {
+ONLY: dict[str, tuple[Any, ...]] = {
     "tensor_parallel_size": (1,), "pipeline_parallel_size": (1,), "data_parallel_size": (1,),
     "decode_context_parallel_size": (1,), "prefill_context_parallel_size": (1,),
-    "quantization": (None,), "quantization_config": (None,), "runner": ("auto", "generate"),
+    "quantization_config": (None,), "runner": ("auto", "generate"),
     "convert": ("auto", "none"), "task": (None, "auto", "generate"), "tokenizer_mode": ("auto", "hf", "slow"),
     "hf_overrides": (None, {}), "hf_config_path": (None,), "enable_lora": (None, False), "lora_modules": (None, []),
     "speculative_config": (None,), "spec_model": (None,), "spec_method": (None,), "spec_tokens": (None,),
@@ -70,6 +72,11 @@ def one_of(name: str, value: Any, table: dict[str, str]) -> int:
 def dtype_of(name: str, value: Any) -> int:
     """The phi_dtype for a name."""
     return one_of(name, value, _DTYPES)
+
+
+def quantization_of(value: Any) -> int:
+    """The phi_quantization for a name."""
+    return one_of("quantization", value, _QUANTIZATIONS)
 
 
 def policy_of(value: Any) -> int:

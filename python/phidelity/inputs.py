@@ -6,7 +6,6 @@ from .exceptions import ValidationError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any, Union
 
     PromptType = Union[str, list[int], "TextPrompt", "TokensPrompt", dict[str, Any]]
@@ -23,7 +22,7 @@ class TokensPrompt(dict):
 
 
 class Prompt(Record):
-    """A prompt whose form is known: a text, ids, or ids with the text that they came from."""
+    """A prompt whose form is known: a text, ids, or ids with a text to show."""
 
     __slots__ = ("text", "ids", "cache_salt")
 
@@ -33,11 +32,22 @@ class Prompt(Record):
         self.cache_salt = cache_salt
 
 
+class TokenizedPrompt(Record):
+    """A prompt as the engine takes it; text is None when ids were given."""
+
+    __slots__ = ("text", "ids", "cache_salt")
+
+    def __init__(self, text: str | None, ids: list[int], cache_salt: str | None = None) -> None:
+        self.text = text
+        self.ids = ids
+        self.cache_salt = cache_salt
+
+
 def _is_id(value: object) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
-def _parse_ids(ids: Sequence[Any]) -> list[int]:
+def _parse_ids(ids: Any) -> list[int]:
     if not isinstance(ids, (list, tuple)) or not all(map(_is_id, ids)):
         raise TypeError(f"prompt token ids must be a list of integers, got {_shown(ids)}")
     if not ids:
@@ -66,7 +76,7 @@ def _parse_dict(prompt: dict[str, Any]) -> Prompt:
     return Prompt(text, None if ids is None else _parse_ids(ids), salt)
 
 
-def parse_prompt(prompt: PromptType) -> Prompt:
+def parse_prompt(prompt: Any) -> Prompt:
     """One prompt. Raises TypeError for what is none, ValidationError for ids [] and other media."""
     if isinstance(prompt, str):
         return Prompt(prompt, None)
@@ -77,7 +87,7 @@ def parse_prompt(prompt: PromptType) -> Prompt:
     raise TypeError(f"a prompt must be a str, a list of token ids or a dict, got {_shown(prompt)}")
 
 
-def parse_prompts(prompts: PromptType | Sequence[PromptType]) -> list[Prompt]:
+def parse_prompts(prompts: Any) -> list[Prompt]:
     """One prompt or a list of them. Raises as parse_prompt, and ValidationError for an empty list."""
     if not isinstance(prompts, (list, tuple)):
         return [parse_prompt(prompts)]

@@ -5,7 +5,7 @@ import warnings
 
 from ._core import Core
 from .exceptions import ValidationError
-from .inputs import Prompt, parse_prompts
+from .inputs import Prompt, TokenizedPrompt, parse_prompts
 from .metrics import read_metrics
 from .progress import make_bar
 from .sampling_params import SamplingParams
@@ -29,6 +29,8 @@ class LLM:
     model: a checkpoint folder, or "org/name" when Hugging Face's cache has it.
     tokenizer: another folder for tokenizer and chat template. chat_template: a file, or a text.
     dtype: "auto" (as the checkpoint says), "float32", "bfloat16", "float16", or such a torch.dtype.
+    quantization: "w8a8" or "w4a8" makes the linear layers integers at load (quant_group_size and
+    quantize_lm_head as of the program); None: as the checkpoint has them.
     seed: of requests that bring none. max_model_len: tokens of prompt and answer together.
     max_num_seqs: answers that decode together (128). max_num_batched_tokens: tokens of one step.
     gpu_memory_utilization: the share of the machine's memory that the process may take;
@@ -132,7 +134,7 @@ class LLM:
                                   parameter="sampling_params", value=len(params))
         return list(params)
 
-    def _run(self, prompts: list[Prompt], params: list[SamplingParams], use_tqdm: Any,
+    def _run(self, prompts: list[TokenizedPrompt], params: list[SamplingParams], use_tqdm: Any,
              priorities: list[int]) -> list[RequestOutput]:
         core = self._core
         requests = [core.request(prompt, p) for prompt, p in zip(prompts, params)]

@@ -59,7 +59,7 @@ class Tokenizer:
 
     def decode(self, token_ids: int | Sequence[int], skip_special_tokens: bool = False) -> str:
         """The text of ids [n], or of one id. Raises ValidationError for an id without a token."""
-        ids = [token_ids] if hasattr(token_ids, "__index__") else list(token_ids)
+        ids = [token_ids] if isinstance(token_ids, int) else list(token_ids)
         kept: list[Any] = []
         data = take_bytes(lib.phi_detokenize, self._model.pointer, ids_of(ids, kept), len(ids),
                           bool(skip_special_tokens))
@@ -71,9 +71,12 @@ class Tokenizer:
 
     def convert_ids_to_tokens(self, ids: int | Sequence[int]) -> str | list[str]:
         """The vocabulary's own spelling ("Ġdef") of one id or of each; "" where there is none."""
-        if hasattr(ids, "__index__"):
-            return take_bytes(lib.phi_token_spelling, self._model.pointer, ids).decode("utf-8", "replace")
-        return [self.convert_ids_to_tokens(i) for i in ids]
+        if isinstance(ids, int):
+            return self._spelling(ids)
+        return [self._spelling(i) for i in ids]
+
+    def _spelling(self, token_id: int) -> str:
+        return take_bytes(lib.phi_token_spelling, self._model.pointer, token_id).decode("utf-8", "replace")
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that a token stands for inside a text; of a character, perhaps only a part."""

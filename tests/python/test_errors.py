@@ -137,6 +137,9 @@ class Errors(unittest.TestCase):
         self.assertRaises(TypeError, tokenizer.encode, None)
         self.assertRaises(ValueError, tokenizer.encode, "\udfff")
         self.assertRaises(ValueError, tokenizer.decode, [2**40])
+        self.assertRaises(ValueError, tokenizer.decode, 2**40)
+        self.assertRaises(ValueError, tokenizer.convert_ids_to_tokens, [2**40])
+        self.assertRaises(ValueError, tokenizer.token_bytes, 2**40)
         self.assertRaises(TypeError, tokenizer.decode, ["x"])
 
     def test_nothing_is_left_of_many(self):
@@ -240,7 +243,10 @@ class Lives(unittest.TestCase):
     def test_not_a_checkpoint(self):
         self.assertRaises(OSError, LLM, "/nowhere")
         self.assertRaises(OSError, LLM, "microsoft/no-such-model")
-        self.assertRaises(ValueError, LLM, CODE, max_model_len=10**6)
+        for refused in ({"max_model_len": 10**6}, {"block_size": 2**31}, {"block_size": 17}, {"max_num_seqs": 0},
+                        {"gpu_memory_utilization": 1.5}):
+            with self.subTest(**refused):
+                self.assertRaises(ValueError, LLM, CODE, **refused)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ PYTHONPATH names the built package, PHIDELITY the program, PHI_MODELS the bundle
 """
 import io
 import json
-import os
 import pickle
 import struct
 import subprocess
@@ -278,6 +277,11 @@ class Llm(unittest.TestCase):
         self.llm.generate(PROMPTS, GREEDY, use_tqdm=bar)
         self.assertEqual(bar.call_args[1]["total"], 3)
         self.assertEqual(bar.return_value.update.call_count, 3)
+
+    def test_quantised(self):
+        with LLM(CODE, quantization="w8a8") as llm:
+            program = serving.generate(CODE, PROMPTS[0], "--max-tokens", 24, "--quantization", "w8a8")
+            self.assertEqual(quiet(llm, PROMPTS[0])[0].outputs[0].token_ids, program["token_ids"])
 
     def test_default_parameters(self):
         chosen = json.loads((CODE / "generation_config.json").read_text())
