@@ -112,21 +112,77 @@ static void test_leaving(void **state)
     free(stream);
 }
 
-/* More prompts than the queue takes: none of them runs, and the client is told to come again. */
+/* The queue is full of others' requests: the client is told to come again. */
 static void test_full_queue(void **state)
 {
     (void)state;
+    enum { N = 5 }; /* two run, three wait */
+    struct phi_request *others[N];
+    struct phi_engine_stats stats = {0};
+    struct phi_sampling sampling;
     struct reply r;
-    char *many = with(LONG, "{\"prompt\": [[1], [2], [3], [4], [5], [6], [7], [8], [9]]}");
-    post(&code.server, "/v1/completions", many, &r);
+    phi_sampling_init(&sampling);
+    sampling.max_tokens = 1000;
+    sampling.ignore_eos = true;
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(phi_request_submit(code.server.engine, (const int32_t[]){290}, 1,
+                                            &sampling, NULL, &others[i], NULL),
+                         PHI_OK);
+        while (i < 2 && stats.n_running <= i)
+            phi_engine_get_stats(code.server.engine, &stats);
+    }
+    char *two = with(SHORT, "{\"prompt\": [\"a\", \"b\"]}");
+    post(&code.server, "/v1/completions", SHORT, &r);
     expect_error(&r, 503, "ServiceUnavailableError", NULL);
     assert_non_null(reply_header(&r, "Retry-After"));
-    free(many);
     reply_deinit(&r);
+    post(&code.server, "/v1/completions", two, &r);
+    expect_error(&r, 503, "ServiceUnavailableError", NULL);
+    reply_deinit(&r);
+    free(two);
+    for (int i = 0; i < N; i++)
+        phi_request_release(others[i]);
     wait_until_idle();
     post(&code.server, "/v1/completions", SHORT, &r);
     assert_int_equal(r.status, 200);
     reply_deinit(&r);
+}
+
+/* More prompts than the queue takes wait with their job: whole and streamed, all are answered. A
+ * client that leaves meanwhile takes with it what was not submitted yet. */
+static void test_more_prompts_than_places(void **state)
+{
+    (void)state;
+    const char *changes =
+        "{\"prompt\": [[290], [281], [7], [87], [282], [290, 281], [5], [6], [8], [9],"
+        " [10], [11]], \"max_tokens\": 3, \"ignore_eos\": true}";
+    char *body = with(SHORT, changes), *stream = with(body, "{\"stream\": true}");
+    char *longer = with(body, "{\"max_tokens\": 900}");
+    struct reply r;
+    int n_ends = 0;
+    post(&code.server, "/v1/completions", body, &r);
+    assert_int_equal(r.status, 200);
+    expect_size(r.json, "choices", 12);
+    expect_int(r.json, "usage.completion_tokens", 36);
+    reply_deinit(&r);
+    post(&code.server, "/v1/completions", stream, &r);
+    for (size_t i = 0; i < reply_n_events(&r); i++) {
+        json_t *event = reply_event(&r, i);
+        n_ends += json_is_string(at(event, "choices[0].finish_reason"));
+        json_decref(event);
+    }
+    assert_int_equal(n_ends, 12);
+    reply_deinit(&r);
+    ask(&code.server,
+        &(struct question){
+            .method = "POST", .path = "/v1/completions", .body = longer, .cancel_at_pull = 1},
+        &r);
+    expect_error(&r, 503, "ServiceUnavailableError", NULL);
+    reply_deinit(&r);
+    wait_until_idle();
+    free(body);
+    free(stream);
+    free(longer);
 }
 
 static void test_bad_prompt_among_good(void **state)
@@ -311,6 +367,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_leaving),
         cmocka_unit_test(test_full_queue),
+        cmocka_unit_test(test_more_prompts_than_places),
         cmocka_unit_test(test_bad_prompt_among_good),
         cmocka_unit_test(test_failing_allocations),
         cmocka_unit_test(test_failing_allocations_of_chat),

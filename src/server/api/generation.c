@@ -148,8 +148,8 @@ static struct phi_sampling sampling_of(const struct phi_genjob *g, const struct 
     return s;
 }
 
-enum phi_status phi_genjob_start(struct phi_genjob *g, struct phi_exchange *x,
-                                 struct phi_refusal *r)
+static enum phi_status submit_prompt(struct phi_genjob *g, struct phi_exchange *x,
+                                     struct phi_prompt *p, struct phi_refusal *r)
 {
     const struct phi_fields *f = &g->fields;
     struct phi_engine_info info;
@@ -160,28 +160,56 @@ enum phi_status phi_genjob_start(struct phi_genjob *g, struct phi_exchange *x,
         .notify = f->stream ? notify_stream : notify_whole,
         .notify_context = x,
     };
-    for (size_t i = 0; i < g->n_prompts; i++) {
-        struct phi_prompt *p = &g->prompts[i];
-        struct phi_sampling sampling = sampling_of(g, p, info.max_model_len);
-        phi_request_log_received(g, i, &sampling);
-        phi_exchange_acquire(x); /* given back by the last notification */
-        enum phi_status status = phi_request_submit(g->server->engine, p->ids, p->n_ids, &sampling,
-                                                    &options, &p->request, &r->error);
-        if (status != PHI_OK) {
-            phi_exchange_release(x);
-            return phi_refuse_status(r, status == PHI_ERR_TOO_LONG ? "input_tokens" : NULL);
-        }
+    struct phi_sampling sampling = sampling_of(g, p, info.max_model_len);
+    phi_exchange_acquire(x); /* given back by the last notification */
+    enum phi_status status = phi_request_submit(g->server->engine, p->ids, p->n_ids, &sampling,
+                                                &options, &p->request, &r->error);
+    if (status != PHI_OK) {
+        phi_exchange_release(x);
+        return phi_refuse_status(r, status == PHI_ERR_TOO_LONG ? "input_tokens" : NULL);
     }
+    phi_request_log_received(g, (size_t)(p - g->prompts), &sampling);
+    return PHI_OK;
+}
+
+/* Submits prompts until all are, or the engine takes no more for now. Then those of the job that
+ * run make room, and the job is woken when they do; if there are none, the client has to come
+ * again. */
+static enum phi_status submit(struct phi_genjob *g, struct phi_exchange *x, struct phi_refusal *r)
+{
+    for (size_t i = atomic_load(&g->n_submitted); i < g->n_prompts; i++) {
+        if (atomic_load(&g->cancelled)) {
+            phi_fail(&r->error, PHI_ERR_CANCELLED, "the server is shutting down");
+            return phi_refuse_status(r, NULL);
+        }
+        enum phi_status status = submit_prompt(g, x, &g->prompts[i], r);
+        if (status == PHI_ERR_BUSY && i > g->n_ended)
+            return PHI_OK;
+        PHI_TRY(status);
+        atomic_store(&g->n_submitted, i + 1);
+        if (atomic_load(&g->cancelled)) /* perhaps just before it could be seen */
+            phi_request_cancel(g->prompts[i].request);
+    }
+    return PHI_OK;
+}
+
+enum phi_status phi_genjob_start(struct phi_genjob *g, struct phi_exchange *x,
+                                 struct phi_refusal *r)
+{
+    PHI_TRY(submit(g, x, r));
     x->job = &g->job;
-    if (f->stream)
+    if (g->fields.stream)
         phi_exchange_stream(x);
     return PHI_OK;
 }
 
+/* The watcher's thread, while submit may go on in another: each sees what the other did first. */
 static void cancel(struct phi_job *job)
 {
     struct phi_genjob *g = (struct phi_genjob *)job;
-    for (size_t i = 0; i < g->n_prompts; i++)
+    atomic_store(&g->cancelled, true);
+    size_t n = atomic_load(&g->n_submitted);
+    for (size_t i = 0; i < n; i++)
         phi_request_cancel(g->prompts[i].request);
 }
 
@@ -264,7 +292,8 @@ static enum phi_status take_event(struct phi_genjob *g, struct phi_prompt *p,
 static enum phi_status take_events(struct phi_genjob *g, struct phi_buf *stream,
                                    struct phi_refusal *r)
 {
-    for (size_t i = 0; i < g->n_prompts; i++) {
+    size_t n = atomic_load(&g->n_submitted);
+    for (size_t i = 0; i < n; i++) {
         struct phi_prompt *p = &g->prompts[i];
         struct phi_event ev;
         while (!p->ended && phi_request_next(p->request, &ev, 0) == 1)
@@ -311,7 +340,10 @@ static enum phi_job_state pull(struct phi_exchange *x, struct phi_job *job)
 {
     struct phi_genjob *g = (struct phi_genjob *)job;
     struct phi_refusal refusal;
-    if (take_events(g, &x->stream, &refusal) != PHI_OK) {
+    enum phi_status status = take_events(g, &x->stream, &refusal);
+    if (status == PHI_OK)
+        status = submit(g, x, &refusal);
+    if (status != PHI_OK) {
         cancel(job);
         if (g->fields.stream)
             stream_error(&refusal, &x->stream);

@@ -17,6 +17,8 @@
 #include "server/api/logprobs_out.h"
 #include "server/state.h"
 
+#include <stdatomic.h>
+
 struct phi_genjob;
 
 struct phi_prompt {
@@ -79,7 +81,9 @@ struct phi_genjob {
     size_t n_prompts;
     struct phi_choice *choices;
     size_t n_choices;
-    size_t n_ended; /* prompts */
+    size_t n_ended;            /* prompts */
+    atomic_size_t n_submitted; /* of them, the first so many; cancel reads it */
+    atomic_bool cancelled;
 };
 
 /* An endpoint's handler: `run` takes the job from the body to phi_genjob_start, or refuses. */
@@ -104,7 +108,7 @@ enum phi_status phi_genjob_set_prompts(struct phi_genjob *g, size_t n, struct ph
 /* Cuts the prompts where truncate_prompt_tokens says so, and checks their lengths. */
 enum phi_status phi_genjob_fit(struct phi_genjob *g, struct phi_refusal *r);
 
-/* Submits all prompts, or none, and leaves the job with the exchange. */
+/* Submits the prompts and leaves the job with the exchange; or refuses, and none of them runs. */
 enum phi_status phi_genjob_start(struct phi_genjob *g, struct phi_exchange *x,
                                  struct phi_refusal *r);
 

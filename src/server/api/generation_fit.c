@@ -84,6 +84,18 @@ static enum phi_status truncate_prompts(struct phi_genjob *g, int64_t max_model_
     return PHI_OK;
 }
 
+/* The engine would refuse them, too, but perhaps only when others of the job run. */
+static enum phi_status check_ids(const struct phi_prompt *p, int vocab_size, struct phi_refusal *r)
+{
+    for (size_t i = 0; i < p->n_ids; i++)
+        if (p->ids[i] < 0 || p->ids[i] >= vocab_size)
+            return phi_refuse(
+                r, PHI_REFUSED_VALUE, NULL,
+                "Token id %d is out of vocabulary (index %zu of the prompt; size %d).",
+                (int)p->ids[i], i, vocab_size);
+    return PHI_OK;
+}
+
 static enum phi_status check_length(const struct phi_genjob *g, const struct phi_prompt *p,
                                     int64_t max_model_len, struct phi_refusal *r)
 {
@@ -110,6 +122,8 @@ static enum phi_status check_length(const struct phi_genjob *g, const struct phi
 enum phi_status phi_genjob_fit(struct phi_genjob *g, struct phi_refusal *r)
 {
     struct phi_engine_info info;
+    struct phi_model_info model;
+    phi_model_get_info(g->server->model, &model);
     phi_engine_get_info(g->server->engine, &info);
     if (g->max_tokens > info.max_model_len)
         return phi_refuse(r, PHI_REFUSED_VALUE, g->max_tokens_field,
@@ -118,7 +132,9 @@ enum phi_status phi_genjob_fit(struct phi_genjob *g, struct phi_refusal *r)
                           g->max_tokens_field, (long long)g->max_tokens, info.max_model_len,
                           g->max_tokens_field, (long long)g->max_tokens);
     PHI_TRY(truncate_prompts(g, info.max_model_len, r));
-    for (size_t i = 0; i < g->n_prompts; i++)
+    for (size_t i = 0; i < g->n_prompts; i++) {
         PHI_TRY(check_length(g, &g->prompts[i], info.max_model_len, r));
+        PHI_TRY(check_ids(&g->prompts[i], model.vocab_size, r));
+    }
     return PHI_OK;
 }
