@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import sys
 
 from ._core import Core
 from .engine import Request, Waker
@@ -159,5 +160,5 @@ class AsyncLLM:
         self._core.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_listening"):
+        if hasattr(self, "_listening") and not sys.is_finalizing():
             self.shutdown()

@@ -1,8 +1,9 @@
 """Handles of the library as objects: Model, Engine, Waker, Request.
 
 Who owns whom: an Engine holds its Model, a Waker its Engine, a Request its Waker. Each is freed when
-it is closed or nobody holds it any more, whichever comes first, and never twice; in a child that was
-forked from the process that made them nothing is touched, since their threads are not there.
+it is closed or nobody holds it any more, whichever comes first, and never twice. In a child that was
+forked from the process that made them nothing is touched, since their threads are not there; nor at the
+end of the interpreter, since daemon threads may be inside the library.
 """
 from __future__ import annotations
 
@@ -30,9 +31,15 @@ NEWS_AT_ONCE = 256
 
 
 def _only_here(pid: int, release: Any, *arguments: Any) -> None:
-    """A finalizer: does nothing in a forked child."""
     if os.getpid() == pid:
         release(*arguments)
+
+
+def _free_with(owner: object, release: Any, *arguments: Any) -> weakref.finalize:
+    """Calls release(*arguments) once, when `owner` goes or the result is called."""
+    finalizer = weakref.finalize(owner, _only_here, os.getpid(), release, *arguments)
+    finalizer.atexit = False
+    return finalizer
 
 
 def _set_fields(options: Any, settings: dict[str, Any]) -> None:
@@ -59,7 +66,7 @@ class Model:
         call(lib.phi_model_open, options, out)
         self.path = path
         self.pointer = out[0]
-        self._finalizer = weakref.finalize(self, _only_here, os.getpid(), lib.phi_model_close, out[0])
+        self._finalizer = _free_with(self, lib.phi_model_close, out[0])
         self.info = ffi.new("struct phi_model_info *")
         lib.phi_model_get_info(self.pointer, self.info)
 
@@ -83,7 +90,7 @@ class Engine:
         self.model = model
         self.pid = os.getpid()
         self.pointer = out[0]
-        self._finalizer = weakref.finalize(self, _only_here, self.pid, _destroy_engine, out[0], model)
+        self._finalizer = _free_with(self, _destroy_engine, out[0], model)
         self.info = ffi.new("struct phi_engine_info *")
         lib.phi_engine_get_info(self.pointer, self.info)
         self.max_logprobs = 20
@@ -104,7 +111,9 @@ class Engine:
         """What it does now and has done: a struct phi_engine_stats."""
         self.check()
         stats = ffi.new("struct phi_engine_stats *")
-        lib.phi_engine_get_stats(self.pointer, stats)
+        with self._changed:
+            self.check()
+            lib.phi_engine_get_stats(self.pointer, stats)
         return stats
 
     def add(self, waker: Waker) -> None:
@@ -128,7 +137,7 @@ class Engine:
             waker.abandon()
         with self._changed:
             self._changed.wait_for(lambda: not self._wakers)
-        self._finalizer()
+            self._finalizer()
 
 
 class Request:

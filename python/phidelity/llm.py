@@ -1,6 +1,7 @@
 """LLM: prompts in, answers out, under vLLM's names."""
 from __future__ import annotations
 
+import sys
 import warnings
 
 from ._core import Core
@@ -190,7 +191,8 @@ class LLM:
         self.close()
 
     def __del__(self) -> None:
-        self.close()
+        if not sys.is_finalizing():
+            self.close()
 
     # ---------------------------------------------------------------- what a text model on a CPU has not
 

@@ -134,11 +134,12 @@ print(len(short()))
 """), "4")
 
     def test_end_of_the_interpreter(self):
-        """With an LLM alive, and with one whose daemon thread is inside the engine."""
+        """With an LLM alive, and with one whose daemon thread is somewhere inside the library."""
         self.ends(self.script("short(); print('done')"), "done")
-        self.ends(self.script("""
+        for delay_s in (0, 0.003, 0.01, 0.1, 0.3):
+            self.ends(self.script(f"""
 threading.Thread(target=lambda: llm.generate(["def f("] * 300, LONG, use_tqdm=False), daemon=True).start()
-time.sleep(0.3)
+time.sleep({delay_s})
 print("done")
 """), "done")
 
