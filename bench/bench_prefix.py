@@ -22,7 +22,7 @@ from serving import CODE, Server  # noqa: E402
 
 N_PREFIX = int(os.environ.get("PHI_PREFIX_TOKENS", 50000))
 N_QUESTION = 20  # tokens of a request's own after the prefix
-N_COLD, N_WARM = 3, 10
+N_COLD, N_WARM = 1, 10
 
 
 def make_model(folder):
