@@ -3,11 +3,11 @@
 behaves goes on being served. Its latency meanwhile is printed beside that of quiet times. Prints TAP.
 """
 import json
+import multiprocessing
 import re
 import resource
 import socket
 import statistics
-import threading
 import time
 import unittest
 
@@ -45,30 +45,42 @@ def statuses(data):
     return [int(x) for x in re.findall(rb"HTTP/1\.1 (\d\d\d) ", data)]
 
 
-class WellBehaved(threading.Thread):
-    """Asks for the same short completion again and again: times and wrong answers."""
+class WellBehaved(multiprocessing.Process):
+    """Asks for the same short completion again and again: times and wrong answers. A process of its own, since
+    the hostile clients keep this one's interpreter busy."""
 
     def __init__(self, server, want):
         super().__init__(daemon=True)
         self.server, self.want = server, want
-        self.times_s, self.wrong, self.ends = [], [], False
+        self.n_answers, self.ends = multiprocessing.Value("L"), multiprocessing.Event()
+        self.ours, self.its = multiprocessing.Pipe()
 
     def once(self, connection):
+        """How long it took; a wrong answer raises."""
         start = time.monotonic()
         answer = self.server.ask("POST", "/v1/completions", {
             "prompt": PROMPT, "temperature": 0, "max_tokens": 8, "ignore_eos": True}, keep=connection)
-        self.times_s.append(time.monotonic() - start)
-        if answer.status != 200 or answer.json()["choices"][0]["text"] != self.want:
-            self.wrong.append(answer)
+        took_s = time.monotonic() - start
+        assert answer.status == 200 and answer.json()["choices"][0]["text"] == self.want, answer
+        self.n_answers.value += 1
+        return took_s
 
     def run(self):
+        times_s, wrong = [], None
         connection = self.server.connection()
         try:
-            while not self.ends:
-                self.once(connection)
+            while not self.ends.is_set():
+                times_s.append(self.once(connection))
         except Exception as error:
-            self.wrong.append(error)
-        connection.close()
+            wrong = f"{type(error).__name__}: {error}"
+        self.its.send((times_s, wrong))
+
+    def result(self):
+        """Ends it: its times and what was wrong."""
+        self.ends.set()
+        result = self.ours.recv()
+        self.join()
+        return result
 
 
 class Hostile(Served, unittest.TestCase):
@@ -85,26 +97,24 @@ class Hostile(Served, unittest.TestCase):
         cls.want = generate(CODE, PROMPT, "--max-tokens", 8, "--ignore-eos")["text"]
         quiet = WellBehaved(cls.server, cls.want)
         connection = cls.server.connection()
-        for _ in range(N_QUIET):
-            quiet.once(connection)
+        times_s = [quiet.once(connection) for _ in range(N_QUIET)]
         connection.close()
-        assert not quiet.wrong, quiet.wrong[0]
-        cls.quiet_s = statistics.median(quiet.times_s[N_QUIET // 4:])
+        cls.quiet_s = statistics.median(times_s[N_QUIET // 4:])
 
     def meanwhile(self):
         """From now to the end of the case, a well-behaved client asks and must be answered rightly."""
         neighbour = WellBehaved(self.server, self.want)
-        self.addCleanup(self.judge, neighbour)
         neighbour.start()
+        self.addCleanup(self.judge, neighbour)
         return neighbour
 
     def judge(self, neighbour):
-        n = len(neighbour.times_s)
-        eventually(lambda: len(neighbour.times_s) > n or neighbour.wrong, "the well-behaved client is answered")
-        neighbour.ends = True
-        neighbour.join()
-        self.assertEqual(neighbour.wrong, [])
-        during_s = statistics.median(neighbour.times_s)
+        n = neighbour.n_answers.value
+        eventually(lambda: neighbour.n_answers.value > n or not neighbour.is_alive(),
+                   "the well-behaved client is answered")
+        times_s, wrong = neighbour.result()
+        self.assertIsNone(wrong)
+        during_s = statistics.median(times_s)
         print(f"# {self._testMethodName[5:]}: latency of the others {1000 * during_s:.1f} ms, "
               f"{during_s / self.quiet_s:.2f} times the quiet {1000 * self.quiet_s:.1f}", flush=True)
 
@@ -174,8 +184,8 @@ class Hostile(Served, unittest.TestCase):
             print(f"# the limit of open files allows {self.n_idle} connections", flush=True)
         sockets = [self.server.socket() for _ in range(self.n_idle)]
         eventually(lambda: self.server.n_files() > self.n_idle, "all are taken")
-        n = len(neighbour.times_s)
-        eventually(lambda: len(neighbour.times_s) > n + 20, "the others are served")
+        n = neighbour.n_answers.value
+        eventually(lambda: neighbour.n_answers.value > n + 20, "the others are served")
         for s in (sockets[0], sockets[-1]):  # they are as good as any
             s.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
             self.assertTrue(s.recv(100).startswith(b"HTTP/1.1 200"))
@@ -266,4 +276,5 @@ class Hostile(Served, unittest.TestCase):
 
 
 if __name__ == "__main__":
+    multiprocessing.set_start_method("fork")
     tap.main()
