@@ -40,7 +40,7 @@ void wait_for_exchanges(void)
 
 /* ---------------------------------------------------------------- exchange.h */
 
-struct phi_str phi_exchange_header(const struct phi_exchange *x, const char *name)
+static struct phi_str carry_header(const struct phi_exchange *x, const char *name)
 {
     const struct question *q = x->side->question;
     const char *value = NULL;
@@ -51,7 +51,7 @@ struct phi_str phi_exchange_header(const struct phi_exchange *x, const char *nam
     return value ? phi_str_from(value) : (struct phi_str){"", 0};
 }
 
-void phi_exchange_answer(struct phi_exchange *x, int http_status, const char *content_type,
+static void carry_answer(struct phi_exchange *x, int http_status, const char *content_type,
                          struct phi_buf *body)
 {
     struct reply *r = x->side->reply;
@@ -62,7 +62,7 @@ void phi_exchange_answer(struct phi_exchange *x, int http_status, const char *co
     *body = (struct phi_buf){0};
 }
 
-void phi_exchange_add_header(struct phi_exchange *x, const char *name, const char *value)
+static void carry_add_header(struct phi_exchange *x, const char *name, const char *value)
 {
     struct reply *r = x->side->reply;
     assert_int_equal(r->status, 0);
@@ -71,7 +71,7 @@ void phi_exchange_add_header(struct phi_exchange *x, const char *name, const cha
     snprintf(r->headers[r->n_headers++][1], 64, "%s", value);
 }
 
-void phi_exchange_stream(struct phi_exchange *x)
+static void carry_stream(struct phi_exchange *x)
 {
     assert_non_null(x->job);
     assert_int_equal(x->side->reply->status, 0);
@@ -79,7 +79,7 @@ void phi_exchange_stream(struct phi_exchange *x)
     x->side->reply->is_stream = true;
 }
 
-void phi_exchange_wake(struct phi_exchange *x)
+static void carry_wake(struct phi_exchange *x)
 {
     pthread_mutex_lock(&x->side->lock);
     x->side->news = true;
@@ -87,12 +87,12 @@ void phi_exchange_wake(struct phi_exchange *x)
     pthread_mutex_unlock(&x->side->lock);
 }
 
-void phi_exchange_acquire(struct phi_exchange *x)
+static void carry_acquire(struct phi_exchange *x)
 {
     atomic_fetch_add(&x->side->n_references, 1);
 }
 
-void phi_exchange_release(struct phi_exchange *x)
+static void carry_release(struct phi_exchange *x)
 {
     struct phi_http_side *side = x->side;
     if (atomic_fetch_sub(&side->n_references, 1) != 1)
@@ -104,6 +104,16 @@ void phi_exchange_release(struct phi_exchange *x)
     free(side);
     atomic_fetch_sub(&n_alive, 1);
 }
+
+static const struct phi_carrier double_carrier = {
+    .header = carry_header,
+    .answer = carry_answer,
+    .add_header = carry_add_header,
+    .stream = carry_stream,
+    .wake = carry_wake,
+    .acquire = carry_acquire,
+    .release = carry_release,
+};
 
 /* ---------------------------------------------------------------- asking */
 
@@ -167,6 +177,7 @@ void ask(struct phi_server *s, const struct question *q, struct reply *out)
     side->reply = out;
     struct phi_exchange *x = &side->x;
     x->side = side;
+    x->carrier = &double_carrier;
     x->server = s;
     x->peer = "unix";
     x->method = phi_str_from(q->method);

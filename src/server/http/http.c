@@ -72,7 +72,7 @@ struct phi_http_side {
 
 /* ---------------------------------------------------------------- wake and sleep */
 
-void phi_exchange_wake(struct phi_exchange *x)
+static void carry_wake(struct phi_exchange *x)
 {
     struct phi_http_side *side = x->side;
     pthread_mutex_lock(&side->lock);
@@ -107,12 +107,12 @@ static bool sleep_until_woken(struct phi_http_side *side)
 
 /* ---------------------------------------------------------------- an exchange comes and goes */
 
-void phi_exchange_acquire(struct phi_exchange *x)
+static void carry_acquire(struct phi_exchange *x)
 {
     atomic_fetch_add(&x->side->n_references, 1);
 }
 
-void phi_exchange_release(struct phi_exchange *x)
+static void carry_release(struct phi_exchange *x)
 {
     struct phi_http_side *side = x->side;
     if (atomic_fetch_sub(&side->n_references, 1) != 1)
@@ -136,6 +136,8 @@ static struct phi_connection *peer_of(struct MHD_Connection *connection)
     return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
 }
 
+static const struct phi_carrier http_carrier; /* below, where all its functions are known */
+
 /* The library's hook for a request's first line. NULL, when out of memory, is answered with 503. */
 static void *begin_exchange(void *cls, const char *uri, struct MHD_Connection *connection)
 {
@@ -150,6 +152,7 @@ static void *begin_exchange(void *cls, const char *uri, struct MHD_Connection *c
     side->peer = peer_of(connection);
     side->start_s = phi_clock_s();
     side->x.side = side;
+    side->x.carrier = &http_carrier;
     side->x.server = h->server;
     side->x.peer = side->peer ? phi_connection_peer(side->peer) : "";
     phi_buf_append_c(&side->x.target, uri);
@@ -201,7 +204,7 @@ static void end_exchange(void *cls, struct MHD_Connection *connection, void **co
 
 /* ---------------------------------------------------------------- the request */
 
-struct phi_str phi_exchange_header(const struct phi_exchange *x, const char *name)
+static struct phi_str carry_header(const struct phi_exchange *x, const char *name)
 {
     const char *value =
         MHD_lookup_connection_value(x->side->connection, MHD_HEADER_KIND, name);
@@ -282,7 +285,7 @@ static bool take_body(struct phi_http_side *side, const char *data, size_t n)
 
 /* ---------------------------------------------------------------- the answer */
 
-void phi_exchange_add_header(struct phi_exchange *x, const char *name, const char *value)
+static void carry_add_header(struct phi_exchange *x, const char *name, const char *value)
 {
     size_t n_name = strlen(name) + 1, n_value = strlen(value) + 1;
     struct header_line *line = phi_alloc(sizeof *line + n_name + n_value, 1);
@@ -310,7 +313,7 @@ static void free_body(void *data)
     phi_free(data);
 }
 
-void phi_exchange_answer(struct phi_exchange *x, int http_status, const char *content_type,
+static void carry_answer(struct phi_exchange *x, int http_status, const char *content_type,
                          struct phi_buf *body)
 {
     static char no_memory[] = "{\"error\":{\"message\":\"out of memory\",\"type\":"
@@ -335,7 +338,7 @@ void phi_exchange_answer(struct phi_exchange *x, int http_status, const char *co
         phi_exchange_add_header(x, "Content-Type", failed ? "application/json" : content_type);
 }
 
-void phi_exchange_stream(struct phi_exchange *x)
+static void carry_stream(struct phi_exchange *x)
 {
     assert(x->job && !x->side->response);
     x->side->is_streaming = true;
@@ -506,7 +509,7 @@ static void connection_changed(void *cls, struct MHD_Connection *connection, voi
         shutdown(fd, SHUT_RDWR); /* nobody would look after it */
 }
 
-bool phi_exchange_has_trusted_certificate(const struct phi_exchange *x)
+static bool carry_has_trusted_certificate(const struct phi_exchange *x)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(x->side->connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
@@ -514,6 +517,17 @@ bool phi_exchange_has_trusted_certificate(const struct phi_exchange *x)
     return info && gnutls_certificate_get_peers(info->tls_session, &n) && n > 0 &&
            gnutls_certificate_verify_peers2(info->tls_session, &verdict) == 0 && verdict == 0;
 }
+
+static const struct phi_carrier http_carrier = {
+    .header = carry_header,
+    .answer = carry_answer,
+    .add_header = carry_add_header,
+    .has_trusted_certificate = carry_has_trusted_certificate,
+    .stream = carry_stream,
+    .wake = carry_wake,
+    .acquire = carry_acquire,
+    .release = carry_release,
+};
 
 /* ---------------------------------------------------------------- the daemon */
 
