@@ -25,7 +25,8 @@ struct cli_command {
 };
 
 extern const struct cli_command cli_generate, cli_chat, cli_tokenize, cli_detokenize, cli_template,
-    cli_logits, cli_inspect, cli_quantize, cli_serve, cli_check_accuracy, cli_align, cli_bench;
+    cli_logits, cli_inspect, cli_quantize, cli_serve, cli_check_accuracy, cli_align, cli_run_batch,
+    cli_bench;
 
 /* Prints "phidelity: error: <text>" and returns CLI_FAILED. */
 int cli_fail(const struct phi_error *err);

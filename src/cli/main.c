@@ -7,7 +7,7 @@
 static const struct cli_command *const commands[] = {
     &cli_generate,   &cli_chat,     &cli_serve,  &cli_tokenize,
     &cli_detokenize, &cli_template, &cli_logits, &cli_inspect,
-    &cli_quantize,   &cli_check_accuracy, &cli_align, &cli_bench,
+    &cli_quantize,   &cli_check_accuracy, &cli_align, &cli_run_batch, &cli_bench,
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 

@@ -28,7 +28,7 @@ MODELS = Path(os.environ["PHI_MODELS"])
 CODE, CHAT = MODELS / "phi-tiny-code", MODELS / "phi3-tiny-chat"
 RANDOM = GOLDEN / "phi-head64"
 COMMANDS = ("generate", "chat", "serve", "tokenize", "detokenize", "template", "logits", "inspect",
-            "check-accuracy", "align")
+            "check-accuracy", "align", "run-batch")
 
 
 def run(*arguments, stdin=b"", timeout=120, **options):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the commands that prove a deployment right: check-accuracy, align.
+"""Runs the commands that prove a deployment right: check-accuracy, align, run-batch.
 
 The references are tests/golden/*/golden.safetensors (golden/README.md says how they were made) and
 references/ (make_references.py), all written by transformers. PHIDELITY names the program, PHI_TESTS the tests' folder, PHI_MODELS the bundled models. Prints TAP.
@@ -10,6 +10,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -607,6 +608,178 @@ class Align(Case):
             self.assertEqual(run("align", *arguments).returncode, 2)
 
 
+# ---------------------------------------------------------------- run-batch
+
+class RunBatch(Case):
+    CHAT_URL, TEXT_URL = "/v1/chat/completions", "/v1/completions"
+
+    def request(self, custom_id, url=TEXT_URL, **body):
+        body = {"model": "m", "max_tokens": 6, "temperature": 0, **body}
+        return {"custom_id": custom_id, "method": "POST", "url": url, "body": body}
+
+    def write(self, folder, lines):
+        file = folder / "in.jsonl"
+        file.write_text("".join((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in lines), encoding="utf-8")
+        return file
+
+    def batch(self, folder, *arguments, code=0, **options):
+        result = run("run-batch", CHAT, "-i", folder / "in.jsonl", "-o", folder / "out.jsonl", "--served-model-name", "m",
+                     *arguments, **options)
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertEqual(result.stdout, b"")
+        return result
+
+    def answers(self, folder):
+        text = (folder / "out.jsonl").read_text(encoding="utf-8")
+        self.assertTrue(not text or text.endswith("\n"))
+        return [json.loads(line) for line in text.splitlines()]
+
+    def many(self, n):
+        return [self.request(f"id {i}", prompt=f"Story {i}:", max_tokens=1 + i % 7) for i in range(n)]
+
+    def test_answers_are_the_server_s(self):
+        folder = self.folder()
+        requests = [
+            self.request("chat", self.CHAT_URL, messages=[{"role": "user", "content": "What is 2 + 3?"}]),
+            self.request("text", prompt="Once upon a time", logprobs=2, n=1),
+            self.request("ids", prompt=[5, 6, 7]),
+            self.request("list", prompt=["one", "two"], echo=True),
+            self.request("n\u00fcmmer \u6570 \"\\", prompt="x", temperature=1, seed=5, n=2),
+        ]
+        self.write(folder, requests)
+        result = self.batch(folder)
+        self.assertRegex(result.stderr.decode(), r"5 requests, 0 of them with an error, in ")
+        server = Server(self, CHAT, "--served-model-name", "m")
+        ids = set()
+        for request, line in zip(requests, self.answers(folder), strict=True):
+            self.assertEqual(set(line), {"id", "custom_id", "response", "error"})
+            self.assertEqual((line["custom_id"], line["error"]), (request["custom_id"], None))
+            self.assertRegex(line["id"], r"\Avllm-[0-9a-f]{32}\Z")
+            response = line["response"]
+            self.assertRegex(response["request_id"], r"\Avllm-batch-[0-9a-f]{32}\Z")
+            self.assertEqual(response["status_code"], 200)
+            ids |= {line["id"], response["request_id"], response["body"]["id"]}
+            posted = urllib.request.Request(server.url + request["url"], data=json.dumps(request["body"]).encode(),
+                                            headers={"Content-Type": "application/json"})
+            over_http = json.loads(urllib.request.urlopen(posted, timeout=60).read())
+            for body in (over_http, response["body"]):
+                body.pop("id"), body.pop("created")
+            self.assertEqual(response["body"], over_http)
+        self.assertEqual(len(ids), 15)
+
+    def test_bad_lines(self):
+        folder = self.folder()
+        good = self.request("good", prompt="a")
+        cases = [
+            ("not json", None, 400, "not valid JSON"),
+            ("[1]", None, 400, "expected a JSON object"),
+            ("{}", None, 400, "custom_id"),
+            ({**good, "custom_id": 5}, None, 400, "custom_id"),
+            ({**good, "method": "GET"}, "good", 400, "method"),
+            ({**good, "url": "/v1/embeddings"}, "good", 400, "URL /v1/embeddings was used. Supported endpoints: "),
+            ({**good, "url": None}, "good", 400, "Supported endpoints"),
+            ({**good, "body": "x"}, "good", 400, "body"),
+            (self.request("s", prompt="a", stream=True), "s", 400, "stream mode"),
+            (self.request("m", prompt="a", model="other"), "m", 404, "does not exist"),
+            (self.request("t", prompt="a", temperature=-1), "t", 400, "temperature"),
+            (self.request("c", self.CHAT_URL), "c", 400, "messages"),
+            ('{"custom_id": "\\ud800"}', None, 400, "JSON"),
+        ]
+        lines = []
+        for line, *_ in cases:
+            lines += [line, "", good]
+        self.write(folder, lines)
+        result = self.batch(folder)
+        self.assertIn(f"{2 * len(cases)} requests, {len(cases)} of them with an error", result.stderr.decode())
+        answers = self.answers(folder)
+        self.assertEqual(len(answers), 2 * len(cases))
+        for (_, custom_id, status, words), bad, after in zip(cases, answers[::2], answers[1::2], strict=True):
+            with self.subTest(words):
+                self.assertEqual((bad["custom_id"], bad["response"]["status_code"]), (custom_id, status))
+                self.assertIsNone(bad["response"]["body"])
+                self.assertIn(words, json.dumps(bad["error"]))
+                self.assertEqual((after["custom_id"], after["response"]["status_code"]), ("good", 200))
+
+    def test_order(self):
+        folder = self.folder()
+        requests = self.many(300)
+        self.write(folder, requests)
+        self.batch(folder, "--max-num-seqs", "16")
+        answers = self.answers(folder)
+        self.assertEqual([a["custom_id"] for a in answers], [r["custom_id"] for r in requests])
+        for answer, request in zip(answers, requests):
+            self.assertLessEqual(answer["response"]["body"]["usage"]["completion_tokens"], request["body"]["max_tokens"])
+
+    def test_resume(self):
+        folder = self.folder()
+        requests = self.many(40)
+        self.write(folder, requests)
+        out = folder / "out.jsonl"
+        self.batch(folder, "--resume")  # nothing to go on from
+        whole = out.read_bytes().splitlines(keepends=True)
+        for n, torn in [(0, b""), (17, b""), (17, whole[17][:30]), (40, b"")]:
+            with self.subTest(n=n, torn=torn):
+                out.write_bytes(b"".join(whole[:n]) + torn)
+                result = self.batch(folder, "--resume")
+                self.assertIn(f"{40 - n} requests, 0 of them", result.stderr.decode())
+                lines = out.read_bytes().splitlines(keepends=True)
+                self.assertEqual(lines[:n], whole[:n])
+                texts = [[json.loads(x)["response"]["body"]["choices"][0]["text"] for x in y] for y in (lines, whole)]
+                self.assertEqual(texts[0], texts[1])
+        out.write_bytes(b"".join(whole[:5]))
+        self.batch(folder)  # begins anew
+        self.assertEqual(len(self.answers(folder)), 40)
+        out.write_bytes(b"".join([whole[1], whole[0]]))
+        result = self.batch(folder, "--resume", code=1)
+        self.assertIn(b"line 1 answers another request", result.stderr)
+        out.write_bytes(b"".join(whole) + whole[0])
+        result = self.batch(folder, "--resume", code=1)
+        self.assertIn(b"line 41 answers another request", result.stderr)
+        self.assertEqual(out.read_bytes(), b"".join(whole) + whole[0], "what was there stays")
+
+    def test_interrupt_and_resume(self):
+        folder = self.folder()
+        requests = [self.request(f"{i}", prompt="Once", max_tokens=150, ignore_eos=True) for i in range(2000)]
+        self.write(folder, requests)
+        process = subprocess.Popen([PROGRAM, "run-batch", CHAT, "-i", folder / "in.jsonl", "-o", folder / "out.jsonl",
+                                    "--served-model-name", "m", "--max-num-seqs", "4"], stderr=subprocess.PIPE)
+        out = folder / "out.jsonl"
+        deadline = time.monotonic() + 60
+        while (not out.exists() or out.read_bytes().count(b"\n") < 3) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, error)
+        n = len(self.answers(folder))
+        self.assertIn(f"{n} of 2000 answers are in ".encode(), error)
+        self.assertIn(b"--resume", error)
+        self.assertTrue(3 <= n < 2000)
+        self.write(folder, requests[:n + 2])
+        self.batch(folder, "--resume")
+        self.assertEqual([a["custom_id"] for a in self.answers(folder)], [str(i) for i in range(n + 2)])
+
+    def test_files_that_fail(self):
+        folder = self.folder()
+        self.write(folder, [self.request("a", prompt="x")])
+        for pattern, i, o in [(b"nowhere: cannot open", folder / "nowhere", folder / "o"),
+                              (b"/no/where: cannot open", folder / "in.jsonl", "/no/where"),
+                              (b"/dev/full: cannot write", folder / "in.jsonl", "/dev/full")]:
+            result = run("run-batch", CHAT, "-i", i, "-o", o, "--served-model-name", "m")
+            self.assertEqual((result.returncode, result.stdout), (1, b""))
+            self.assertIn(pattern, result.stderr)
+            self.assertEqual(result.stderr.count(b"\n"), 1)
+
+    def test_an_empty_batch(self):
+        folder = self.folder()
+        self.write(folder, ["", "  "])
+        self.batch(folder)
+        self.assertEqual(self.answers(folder), [])
+
+    def test_wrong_command_lines(self):
+        for arguments in [["M"], ["M", "-i", "f"], ["M", "x", "-i", "f", "-o", "f"], ["-i", "f", "-o", "f"]]:
+            self.assertEqual(run("run-batch", *arguments).returncode, 2)
+
+
 class Tap(unittest.TestResult):
     """One line per test; failures and skips are told on standard error."""
 
@@ -639,7 +812,8 @@ class Tap(unittest.TestResult):
 
 
 if __name__ == "__main__":
-    suite = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__])
+    module = sys.modules[__name__]
+    suite = unittest.defaultTestLoader.loadTestsFromNames(sys.argv[1:] or ["CheckAccuracy", "Align", "RunBatch"], module)
     print(f"1..{suite.countTestCases()}")
     result = Tap()
     suite.run(result)
