@@ -7,9 +7,11 @@ PYTHONPATH names the built package, PHIDELITY the program, PHI_MODELS the bundle
 import io
 import json
 import pickle
+import re
 import struct
 import subprocess
 import sys
+import textwrap
 import threading
 import unittest
 import warnings
@@ -132,6 +134,20 @@ class VllmScript(unittest.TestCase):
     def test_bar(self):
         self.assertRegex(self.error, r"Processed prompts: 100%\|[█#]+\| 3/3 \[.*est\. speed input: [\d.]+ toks/s, "
                                      r"output: [\d.]+ toks/s\]")
+
+
+class Documents(unittest.TestCase):
+    """The scripts in docs/PYTHON.md run as they stand."""
+
+    def test_scripts(self):
+        text = (serving.ROOT / "docs" / "PYTHON.md").read_text()
+        blocks = re.findall(r"(?:^ {4}.*\n|^\n)+", text, flags=re.MULTILINE)
+        scripts = [textwrap.dedent(block) for block in blocks if "import " in block]
+        self.assertEqual(len(scripts), 2)
+        for script, shown in zip(scripts, (r"5", r"\n +if n < 2:\n +return")):
+            result = subprocess.run([sys.executable, "-c", script], cwd=serving.ROOT, capture_output=True, text=True)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertRegex(result.stdout, shown)
 
 
 class Llm(unittest.TestCase):
