@@ -139,13 +139,14 @@ enum phi_status phi_detokenize(const struct phi_model *m, const int32_t *ids, si
                                bool skip_special_tokens, char **text, size_t *n_text,
                                struct phi_error *err);
 
-/* The vocabulary's own spelling of a token ("Ġdef"), not its bytes; empty for an id without one.
+/* The vocabulary's own spelling of a token ("Ġdef"), not its bytes; empty for an id without one,
+ * as all are where the checkpoint has no tokenizer.
  * *text as in phi_detokenize. */
 enum phi_status phi_token_spelling(const struct phi_model *m, int32_t id, char **text,
                                    size_t *n_text, struct phi_error *err);
 
 /* The bytes that a token stands for inside a text (of a character, perhaps only a part); empty for
- * an id without one. *bytes as *text in phi_detokenize. */
+ * an id without one, as in phi_token_spelling. *bytes as *text in phi_detokenize. */
 enum phi_status phi_token_bytes(const struct phi_model *m, int32_t id, char **bytes,
                                 size_t *n_bytes, struct phi_error *err);
 

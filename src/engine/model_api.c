@@ -328,9 +328,9 @@ enum phi_status phi_token_spelling(const struct phi_model *m, int32_t id, char *
 {
     *text = NULL;
     *n_text = 0;
-    PHI_TRY(need_tokenizer(m, err));
     struct phi_buf b = {0};
-    phi_buf_append_str(&b, phi_tokenizer_spelling(m->tokenizer, id));
+    if (m->tokenizer)
+        phi_buf_append_str(&b, phi_tokenizer_spelling(m->tokenizer, id));
     return give_text(&b, PHI_OK, text, n_text, err);
 }
 
@@ -340,8 +340,8 @@ enum phi_status phi_token_bytes(const struct phi_model *m, int32_t id, char **by
     struct phi_buf b = {0};
     *bytes = NULL;
     *n_bytes = 0;
-    PHI_TRY(need_tokenizer(m, err));
-    phi_tokenizer_token_bytes(m->tokenizer, id, &b);
+    if (m->tokenizer)
+        phi_tokenizer_token_bytes(m->tokenizer, id, &b);
     return give_text(&b, PHI_OK, bytes, n_bytes, err);
 }
 
