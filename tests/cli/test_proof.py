@@ -4,6 +4,7 @@
 The references are tests/golden/*/golden.safetensors (golden/README.md says how they were made) and
 references/ (make_references.py), all written by transformers. PHIDELITY names the program, PHI_TESTS the tests' folder, PHI_MODELS the bundled models. Prints TAP.
 """
+import functools
 import http.server
 import json
 import os
@@ -384,6 +385,14 @@ def common_length(a, b):
     return row[-1]
 
 
+@functools.cache
+def tokens_of(prompt, n):
+    """The n tokens that `generate` gives."""
+    result = run("generate", CODE, "--prompt-token-ids", " ".join(map(str, prompt)), "--temperature", "0",
+                 "--max-tokens", n, "--json")
+    return json.loads(result.stdout.splitlines()[0])["outputs"][0]["token_ids"]
+
+
 class Align(Case):
     def align(self, model, *arguments):
         result = run("align", model, "--json", *arguments)
@@ -422,6 +431,14 @@ class Align(Case):
         """Dummy weights of a seed: another seed would answer something else."""
         report = self.align(CODE, "--load-format", "dummy", "--seed", "7", "--mode", "short", "--no-enable-prefix-caching")
         self.assertTrue(report["pass"])
+
+    def test_a_checkpoint_without_tokenizer(self):
+        prompts = self.folder() / "prompts.jsonl"
+        prompts.write_text("[5, 6, 7]\n[9]\n" + json.dumps(list(range(3, 40))) + "\n")  # the last beyond LongRoPE's length
+        for name in ("phi3-gqa", "phi3-longrope", "phi-head64"):
+            report = self.align(GOLDEN / name, "--mode", "short", "--prompts", prompts, "--max-tokens", "20")
+            self.assertEqual([a["pass"] for a in report["answers"]], [True] * 3)
+        self.fails("no tokenizer", GOLDEN / "phi3-gqa")
 
     def test_another_seed(self):
         server = Server(self, CODE, "--load-format", "dummy", "--seed", "8")
@@ -494,14 +511,12 @@ class Align(Case):
 
     # ---------------------------------------------------------------- judges, by a server that answers as told
 
-    def fake(self, change, ids=True):
-        """A server that gives what the model gives, changed: tokens (or text) -> the same."""
+    def fake(self, change):
+        """A server that gives what the model gives, changed: tokens -> tokens."""
         def answer(path, body):
             if path == "/v1/models":
                 return 200, {"data": [{"id": "fake"}]}
-            result = run("generate", CODE, "--prompt-token-ids", " ".join(map(str, body["prompt"])), "--temperature", "0",
-                         "--max-tokens", body["max_tokens"], "--json")
-            tokens = json.loads(result.stdout.splitlines()[0])["outputs"][0]["token_ids"] if ids else None
+            tokens = tokens_of(tuple(body["prompt"]), body["max_tokens"])
             assert body["model"] == "fake" and body["temperature"] == 0 and path == "/v1/completions"
             return 200, {"choices": [{"text": "", "token_ids": change(tokens)}]}
         return FakeServer(self, answer)
