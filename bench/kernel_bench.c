@@ -4,7 +4,7 @@
 #include "base/threads.h"
 #include "kernel_cases.h"
 #include "kernels/ops.h"
-#include "limits.h"
+#include "machine_limits.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #ifndef PHI_CLI_BENCH_COST_H
 #define PHI_CLI_BENCH_COST_H
 
-#include "bench/limits.h"
+#include "bench/machine_limits.h"
 #include "formats/config.h"
 
 struct bench_cost {

@@ -1,8 +1,8 @@
-/* limits.h: what this machine can do at most, measured now, on a pool of threads that share the
+/* machine_limits.h: what this machine can do at most, measured now, on a pool of threads that share the
  * work as a model's do: the read bandwidth and the arithmetic peaks that benchmarks compare with.
  */
-#ifndef PHI_BENCH_LIMITS_H
-#define PHI_BENCH_LIMITS_H
+#ifndef PHI_BENCH_MACHINE_LIMITS_H
+#define PHI_BENCH_MACHINE_LIMITS_H
 
 #include "base/status.h"
 

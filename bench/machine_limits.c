@@ -1,5 +1,5 @@
-/* limits.c: see limits.h. */
-#include "limits.h"
+/* machine_limits.c: see machine_limits.h. */
+#include "machine_limits.h"
 #include "base/alloc.h"
 #include "kernels/ops.h"
 #include "peak.h"
