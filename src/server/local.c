@@ -48,6 +48,7 @@ static void carry_answer(struct phi_exchange *x, int http_status, const char *co
 {
     struct phi_local_answer *answer = &own(x)->answer;
     (void)content_type;
+    phi_buf_deinit(&answer->body);
     answer->status = body->failed ? 500 : http_status;
     answer->body = *body;
     *body = (struct phi_buf){0};
@@ -207,7 +208,9 @@ static bool pull(struct local_exchange *x)
     enum phi_job_state state = x->x.job ? PHI_JOB_MORE : PHI_JOB_DONE;
     while (state == PHI_JOB_MORE) {
         state = x->x.job->pull(&x->x, x->x.job);
-        phi_buf_append_str(&x->answer.body, phi_buf_str(&x->x.stream));
+        if (x->x.stream.n > 0)
+            phi_buf_append_str(&x->answer.body, phi_buf_str(&x->x.stream));
+        x->answer.body.failed |= x->x.stream.failed;
         phi_buf_clear(&x->x.stream);
     }
     return state == PHI_JOB_DONE;

@@ -31,9 +31,11 @@ static const char *const short_chats[] = {
 static enum phi_status add_case(struct align *a, enum align_kind kind, bool is_long, int max_tokens,
                                 json_t *prompt, struct phi_error *err)
 {
-    if (!prompt || a->n_cases == MAX_CASES) {
+    if (!prompt)
+        return phi_fail_memory(err, "a prompt", 0);
+    if (a->n_cases == MAX_CASES) {
         json_decref(prompt);
-        return phi_fail_memory(err, "prompts", MAX_CASES * sizeof *a->cases);
+        return phi_fail(err, PHI_ERR_INVALID, "more than %d prompts", MAX_CASES);
     }
     struct align_case *c = &a->cases[a->n_cases++];
     *c = (struct align_case){
