@@ -59,6 +59,7 @@ struct phi_http_side {
     double start_s;
     size_t n_dropped; /* bytes of a body that nobody wants */
     bool has_header, keeps_body, is_dispatched, is_streaming, stream_ended;
+    bool is_complete; /* the whole answer was ready before the client was seen to leave */
     atomic_bool client_left;
     size_t n_sent; /* of x.stream */
     int http_status;
@@ -190,8 +191,7 @@ static void end_exchange(void *cls, struct MHD_Connection *connection, void **co
         x->job = NULL;
     }
     if (side->is_dispatched) {
-        bool whole =
-            why == MHD_REQUEST_TERMINATED_COMPLETED_OK && !atomic_load(&side->client_left);
+        bool whole = why == MHD_REQUEST_TERMINATED_COMPLETED_OK && side->is_complete;
         h->callbacks.ended(x, side->http_status, whole, phi_clock_s() - side->start_s);
         atomic_fetch_sub(&h->n_active, 1);
     }
@@ -365,6 +365,7 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max)
         forget_news(side);
         enum phi_job_state state = x->job->pull(x, x->job);
         side->stream_ended = state == PHI_JOB_DONE;
+        side->is_complete = side->stream_ended && !atomic_load(&side->client_left);
         if (state == PHI_JOB_WAIT && x->stream.n == 0 && !x->stream.failed &&
             sleep_until_woken(side))
             return 0;
@@ -387,6 +388,7 @@ static enum MHD_Result queue_answer(struct phi_http_side *side)
                                                            read_stream, side, NULL);
     if (!side->response)
         return MHD_NO; /* out of memory: the connection is closed */
+    side->is_complete = !side->is_streaming && !atomic_load(&side->client_left);
     add_header_lines(side);
     double timeout_s = h->options->write_timeout_s;
     timeout_s += (double)side->x.n_answer_bytes / SLOWEST_BYTES_PER_S;
