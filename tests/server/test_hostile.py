@@ -17,7 +17,7 @@ from serving import CODE, Served, eventually, generate
 import tap
 
 REQUEST_S, IDLE_S = 2, 20
-N_QUIET = 60  # requests that tell the quiet latency
+N_QUIET = 20  # requests that tell the quiet latency
 N_IDLE = 10000
 PROMPT = "def fibonacci(n):"
 
@@ -95,20 +95,20 @@ class Hostile(Served, unittest.TestCase):
         cls.n_idle = N_IDLE if hard == resource.RLIM_INFINITY else min(N_IDLE, hard - 200)
         super().setUpClass()
         cls.want = generate(CODE, PROMPT, "--max-tokens", 8, "--ignore-eos")["text"]
-        quiet = WellBehaved(cls.server, cls.want)
-        connection = cls.server.connection()
-        times_s = [quiet.once(connection) for _ in range(N_QUIET)]
-        connection.close()
-        cls.quiet_s = statistics.median(times_s[N_QUIET // 4:])
 
     def meanwhile(self):
         """From now to the end of the case, a well-behaved client asks and must be answered rightly."""
+        quiet = WellBehaved(self.server, self.want)
+        quiet.start()
+        eventually(lambda: quiet.n_answers.value >= N_QUIET or not quiet.is_alive(), "quiet times are measured")
+        times_s, wrong = quiet.result()
+        self.assertIsNone(wrong)
         neighbour = WellBehaved(self.server, self.want)
         neighbour.start()
-        self.addCleanup(self.judge, neighbour)
+        self.addCleanup(self.judge, neighbour, statistics.median(times_s))
         return neighbour
 
-    def judge(self, neighbour):
+    def judge(self, neighbour, quiet_s):
         n = neighbour.n_answers.value
         eventually(lambda: neighbour.n_answers.value > n or not neighbour.is_alive(),
                    "the well-behaved client is answered")
@@ -116,7 +116,7 @@ class Hostile(Served, unittest.TestCase):
         self.assertIsNone(wrong)
         during_s = statistics.median(times_s)
         print(f"# {self._testMethodName[5:]}: latency of the others {1000 * during_s:.1f} ms, "
-              f"{during_s / self.quiet_s:.2f} times the quiet {1000 * self.quiet_s:.1f}", flush=True)
+              f"{during_s / quiet_s:.2f} times the quiet {1000 * quiet_s:.1f}", flush=True)
 
     def exchange(self, data, finish=True):
         """Everything that comes back for the bytes, the connection being half closed after them."""
