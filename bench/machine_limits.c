@@ -62,19 +62,19 @@ double phi_limits_time(struct phi_limits *l, void (*fn)(void *context), void *co
 
 /* ---------------------------------------------------------------- probes */
 
-static void peak_thread(void *context, int thread, int n_threads)
+static void peak_item(void *context, size_t item, int thread)
 {
     struct phi_limits *l = context;
-    (void)n_threads;
+    (void)thread;
     double work = l->peak(l->compute.kernels->features);
-    if (thread == 0)
+    if (item == 0)
         l->work = work;
 }
 
 static void probe_peak(void *context)
 {
     struct phi_limits *l = context;
-    phi_pool_run(l->compute.pool, peak_thread, l);
+    phi_pool_run(l->compute.pool, (size_t)phi_pool_n_threads(l->compute.pool), peak_item, l);
 }
 
 static void read_piece(void *context, size_t item, int thread)

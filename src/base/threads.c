@@ -1,17 +1,24 @@
 /* threads.c: see threads.h.
  *
- * `generation` counts jobs. A worker that sees it change runs the job and then counts itself into
- * `n_done`. Sleeping workers wait on `wake`, a sleeping owner on `done`; the other side takes the
- * lock to signal only when `n_sleeping` or `owner_sleeps` says that somebody sleeps. */
+ * `ticket` holds the job's number and how many of its items nobody has taken yet:
+ *
+ *   63          32 31           0
+ *   [ job number  |  items left ]
+ *
+ * A thread takes an item by lowering the ticket with compare-and-swap, which fails when the job has changed
+ * in between; from then until it has counted the item into `n_done` the job cannot end, so fn, context and
+ * n_items hold still. Sleeping workers wait on `wake`, a sleeping owner on `done`; the other side takes
+ * the lock to signal only when `n_sleeping` or `owner_sleeps` says that somebody sleeps. */
 #include "base/threads.h"
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/size.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -34,12 +41,13 @@ struct phi_pool {
     struct worker *workers; /* [n_threads]; [0] is the owner and unused */
     int n_started;
 
-    phi_pool_fn fn; /* written by the owner before `generation` is raised */
+    phi_pool_fn fn; /* of the job: written by the owner before the ticket */
     void *context;
-    bool stop;
+    size_t n_items;
 
-    _Alignas(64) atomic_uint generation;
-    _Alignas(64) atomic_int n_done;
+    _Alignas(64) atomic_uint_fast64_t ticket;
+    _Alignas(64) atomic_size_t n_done; /* items */
+    atomic_bool stop;
     _Alignas(64) atomic_int n_sleeping;
     atomic_bool owner_sleeps;
     pthread_mutex_t lock;
@@ -56,13 +64,24 @@ static inline void relax(void)
 #endif
 }
 
-/* Returns once generation != seen: spins, then sleeps. */
-static void wait_for_job(struct phi_pool *pool, unsigned seen)
+static uint64_t items_left(uint64_t ticket)
+{
+    return ticket & UINT32_MAX;
+}
+
+static bool is_wanted(const struct phi_pool *pool)
+{
+    return items_left(atomic_load_explicit(&pool->ticket, memory_order_acquire)) > 0 ||
+           atomic_load_explicit(&pool->stop, memory_order_acquire);
+}
+
+/* Returns once there are items to take, or the pool stops: spins, then sleeps. */
+static void wait_for_job(struct phi_pool *pool)
 {
     const double deadline_s = phi_clock_s() + SPIN_S;
     do {
         for (int i = 0; i < YIELD_ROUNDS; i++) {
-            if (atomic_load_explicit(&pool->generation, memory_order_acquire) != seen)
+            if (is_wanted(pool))
                 return;
             relax();
         }
@@ -71,26 +90,40 @@ static void wait_for_job(struct phi_pool *pool, unsigned seen)
 
     pthread_mutex_lock(&pool->lock);
     atomic_fetch_add(&pool->n_sleeping, 1);
-    while (atomic_load(&pool->generation) == seen)
+    while (items_left(atomic_load(&pool->ticket)) == 0 && !atomic_load(&pool->stop))
         pthread_cond_wait(&pool->wake, &pool->lock);
     atomic_fetch_sub(&pool->n_sleeping, 1);
     pthread_mutex_unlock(&pool->lock);
+}
+
+/* Does items of the present job until nobody has any left to take. */
+static void do_items(struct phi_pool *pool, int thread)
+{
+    size_t n_done = 0;
+    uint64_t ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
+    while (items_left(ticket) > 0) {
+        if (!atomic_compare_exchange_weak_explicit(&pool->ticket, &ticket, ticket - 1,
+                                                   memory_order_acq_rel, memory_order_acquire))
+            continue;
+        pool->fn(pool->context, pool->n_items - items_left(ticket), thread);
+        n_done++;
+        ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
+    }
+    if (n_done > 0)
+        atomic_fetch_add(&pool->n_done, n_done);
 }
 
 static void *worker_main(void *arg)
 {
     struct worker *w = arg;
     struct phi_pool *pool = w->pool;
-    unsigned seen = 0;
     if (pool->on_start)
         pool->on_start();
     for (;;) {
-        wait_for_job(pool, seen);
-        seen++;
-        if (pool->stop)
+        wait_for_job(pool);
+        if (atomic_load(&pool->stop))
             return NULL;
-        pool->fn(pool->context, w->index, pool->n_threads);
-        atomic_fetch_add(&pool->n_done, 1);
+        do_items(pool, w->index);
         if (atomic_load(&pool->owner_sleeps)) {
             pthread_mutex_lock(&pool->lock);
             pthread_cond_signal(&pool->done);
@@ -99,9 +132,8 @@ static void *worker_main(void *arg)
     }
 }
 
-static void start_job(struct phi_pool *pool)
+static void wake_sleepers(struct phi_pool *pool)
 {
-    atomic_fetch_add(&pool->generation, 1);
     if (atomic_load(&pool->n_sleeping) > 0) {
         pthread_mutex_lock(&pool->lock);
         pthread_cond_broadcast(&pool->wake);
@@ -171,8 +203,8 @@ void phi_pool_destroy(struct phi_pool *pool)
 {
     if (!pool)
         return;
-    pool->stop = true;
-    start_job(pool);
+    atomic_store(&pool->stop, true);
+    wake_sleepers(pool);
     for (int i = 1; i <= pool->n_started; i++)
         pthread_join(pool->workers[i].thread, NULL);
     pthread_cond_destroy(&pool->wake);
@@ -187,16 +219,15 @@ int phi_pool_n_threads(const struct phi_pool *pool)
     return pool->n_threads;
 }
 
-/* Spins, then sleeps: on a busy machine a worker may not run for a long time, and an owner that
- * only yields takes the processor from it again and again. Either the worker that finishes last
- * sees `owner_sleeps`, or the owner sees it in `n_done`. */
-static void wait_for_workers(struct phi_pool *pool)
+/* Spins, then sleeps: on a busy machine a worker may be stopped in the middle of an item, and an
+ * owner that only yields takes the processor from it again and again. Either the worker that finishes
+ * last sees `owner_sleeps`, or the owner sees it in `n_done`. */
+static void wait_for_items(struct phi_pool *pool)
 {
     const double deadline_s = phi_clock_s() + SPIN_S;
-    const int n_workers = pool->n_threads - 1;
     do {
         for (int i = 0; i < YIELD_ROUNDS; i++) {
-            if (atomic_load_explicit(&pool->n_done, memory_order_acquire) == n_workers)
+            if (atomic_load_explicit(&pool->n_done, memory_order_acquire) == pool->n_items)
                 return;
             relax();
         }
@@ -205,24 +236,29 @@ static void wait_for_workers(struct phi_pool *pool)
 
     pthread_mutex_lock(&pool->lock);
     atomic_store(&pool->owner_sleeps, true);
-    while (atomic_load(&pool->n_done) != n_workers)
+    while (atomic_load(&pool->n_done) != pool->n_items)
         pthread_cond_wait(&pool->done, &pool->lock);
     atomic_store(&pool->owner_sleeps, false);
     pthread_mutex_unlock(&pool->lock);
 }
 
-void phi_pool_run(struct phi_pool *pool, phi_pool_fn fn, void *context)
+void phi_pool_run(struct phi_pool *pool, size_t n_items, phi_pool_fn fn, void *context)
 {
-    if (pool->n_threads == 1) {
-        fn(context, 0, 1);
+    assert(n_items <= UINT32_MAX);
+    if (n_items <= 1 || pool->n_threads == 1) {
+        for (size_t i = 0; i < n_items; i++)
+            fn(context, i, 0);
         return;
     }
     pool->fn = fn;
     pool->context = context;
+    pool->n_items = n_items;
     atomic_store_explicit(&pool->n_done, 0, memory_order_relaxed);
-    start_job(pool);
-    fn(context, 0, pool->n_threads);
-    wait_for_workers(pool);
+    uint64_t job = (atomic_load_explicit(&pool->ticket, memory_order_relaxed) >> 32) + 1;
+    atomic_store(&pool->ticket, job << 32 | n_items);
+    wake_sleepers(pool);
+    do_items(pool, 0);
+    wait_for_items(pool);
 }
 
 /* Reads up to two numbers from a one-line file of the system; returns how many there were. */
@@ -279,12 +315,4 @@ int phi_n_cores(void)
     if (n_paid > 0 && n_paid < n)
         n = n_paid;
     return n < 1 ? 1 : n;
-}
-
-void phi_split(size_t n, size_t grain, int thread, int n_threads, size_t *begin, size_t *end)
-{
-    size_t n_grains = phi_size_ceil_div(n, grain);
-    size_t t = (size_t)thread, nt = (size_t)n_threads;
-    *begin = phi_size_min(n, n_grains * t / nt * grain);
-    *end = phi_size_min(n, n_grains * (t + 1) / nt * grain);
 }

@@ -1,8 +1,9 @@
-/* threads.h: the worker pool. One owner thread calls phi_pool_run; the function then runs once on
- * every thread of the pool, the caller being thread 0, and run returns when all have finished: one
- * barrier. Workers spin for a short while after each job, so that the hundreds of jobs of a decode
- * step start within a microsecond, and sleep after that, so that an idle engine costs nothing.
- * Workers take no signals. */
+/* threads.h: the worker pool. One owner thread calls phi_pool_run, which hands out the items of a job to
+ * the pool's threads as they get free, the owner being thread 0, and returns when all items are done: one
+ * barrier. It waits for items, not for threads: a worker that sleeps, or that the system lets wait for
+ * a processor, holds nobody up; the others do its share. Workers spin for a short while after each job, so
+ * that the hundreds of jobs of a decode step start within a microsecond, and sleep after that, so that
+ * an idle engine costs nothing. Workers take no signals. */
 #ifndef PHI_BASE_THREADS_H
 #define PHI_BASE_THREADS_H
 
@@ -10,8 +11,8 @@
 
 struct phi_pool;
 
-/* What each thread runs: its index 0 <= thread < n_threads. */
-typedef void (*phi_pool_fn)(void *context, int thread, int n_threads);
+/* An item 0 <= item < n_items, on a thread 0 <= thread < n_threads. */
+typedef void (*phi_pool_fn)(void *context, size_t item, int thread);
 
 /* n_threads >= 1 counts the caller. `on_start` (may be NULL) runs first on every worker thread and,
  * at the time of creation, on the caller: it sets the floating-point environment. */
@@ -21,13 +22,12 @@ void phi_pool_destroy(struct phi_pool *pool); /* NULL is fine */
 
 int phi_pool_n_threads(const struct phi_pool *pool);
 
-void phi_pool_run(struct phi_pool *pool, phi_pool_fn fn, void *context);
+/* Each item once, in rising order of their beginnings. n_items < 2^32. One item, or one thread, runs on
+ * the owner without waking anybody. */
+void phi_pool_run(struct phi_pool *pool, size_t n_items, phi_pool_fn fn, void *context);
 
 /* Processors that this process may use (affinity mask and container quota), counting each physical
  * core once; >= 1. */
 int phi_n_cores(void);
-
-/* [*begin, *end) of `thread` when n items are cut into n_threads parts of whole `grain`s. */
-void phi_split(size_t n, size_t grain, int thread, int n_threads, size_t *begin, size_t *end);
 
 #endif

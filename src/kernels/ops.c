@@ -4,7 +4,6 @@
 #include "base/size.h"
 
 #include <assert.h>
-#include <stdatomic.h>
 #include <string.h>
 
 enum phi_status phi_compute_init(struct phi_compute *c, const struct phi_kernels *kernels,
@@ -30,36 +29,6 @@ void phi_compute_deinit(struct phi_compute *c)
         phi_pages_free(c->scratch, (size_t)phi_pool_n_threads(c->pool) * c->scratch_bytes);
     phi_pool_destroy(c->pool);
     *c = (struct phi_compute){0};
-}
-
-struct each {
-    phi_item_fn fn;
-    void *context;
-    size_t n;
-    atomic_size_t next;
-};
-
-static void each_thread(void *context, int thread, int n_threads)
-{
-    struct each *e = context;
-    (void)n_threads;
-    for (;;) {
-        size_t item = atomic_fetch_add_explicit(&e->next, 1, memory_order_relaxed);
-        if (item >= e->n)
-            return;
-        e->fn(e->context, item, thread);
-    }
-}
-
-void phi_compute_each(struct phi_compute *c, size_t n, phi_item_fn fn, void *context)
-{
-    if (n <= 1 || phi_pool_n_threads(c->pool) == 1) {
-        for (size_t i = 0; i < n; i++)
-            fn(context, i, 0);
-        return;
-    }
-    struct each e = {.fn = fn, .context = context, .n = n};
-    phi_pool_run(c->pool, each_thread, &e);
 }
 
 /* ---------------------------------------------------------------- matrices */

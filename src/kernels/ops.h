@@ -87,10 +87,11 @@ static inline void *phi_compute_scratch(const struct phi_compute *c, int thread)
     return c->scratch + (size_t)thread * c->scratch_bytes;
 }
 
-/* Calls fn(context, item, thread) for every item in [0, n), handed out as threads get free. One item,
- * or one thread, runs on the caller without waking anybody. */
-typedef void (*phi_item_fn)(void *context, size_t item, int thread);
-void phi_compute_each(struct phi_compute *c, size_t n, phi_item_fn fn, void *context);
+/* Calls fn(context, item, thread) for every item in [0, n), on the threads of the pool. */
+static inline void phi_compute_each(struct phi_compute *c, size_t n, phi_pool_fn fn, void *context)
+{
+    phi_pool_run(c->pool, n, fn, context);
+}
 
 /* y [n_tokens, n_out] = x [n_tokens, n_in] W^T + b. ld_y >= n_out. */
 void phi_op_linear(struct phi_compute *c, const struct phi_linear *w, const struct phi_acts *x,

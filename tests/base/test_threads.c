@@ -1,6 +1,5 @@
-/* test_threads.c: the worker pool: every index once per job, what jobs write is seen by the owner,
- * sleeping workers wake up, and the split of work. Meant to run under a thread sanitizer as well.
- */
+/* test_threads.c: the worker pool: every item once, what jobs write is seen by the owner, sleeping
+ * workers wake up, absent ones are not waited for. Meant to run under a thread sanitizer as well. */
 #include "base/threads.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -10,68 +9,99 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <cmocka.h>
 
-enum { MAX_THREADS = 16 };
+enum { MAX_THREADS = 16, MAX_ITEMS = 1000 };
 
 /* Plain (not atomic) counters: a missing barrier is a data race that a sanitizer reports. */
 struct job {
-    int n_runs[MAX_THREADS];
-    int n_threads_seen[MAX_THREADS];
-    pthread_t who[MAX_THREADS];
+    int n_runs[MAX_ITEMS];
+    int thread_of[MAX_ITEMS];
 };
 
-static void count(void *context, int thread, int n_threads)
+static void count(void *context, size_t item, int thread)
 {
     struct job *job = context;
-    job->n_runs[thread]++;
-    job->n_threads_seen[thread] = n_threads;
-    job->who[thread] = pthread_self();
+    job->n_runs[item]++;
+    job->thread_of[item] = thread;
 }
 
-static void test_each_index_once(void **state)
+static void test_each_item_once(void **state)
 {
     (void)state;
-    static const int sizes[] = {1, 2, 3,
-                                4, 7, MAX_THREADS}; /* also more than there are processors */
+    static const int sizes[] = {1, 2, 3, 7, MAX_THREADS}; /* also more than there are processors */
+    static const size_t counts[] = {0, 1, 2, 3, 15, 16, 17, MAX_ITEMS};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         struct phi_pool *pool;
-        struct job job = {0};
-        int n = sizes[s], n_jobs = 200;
-        assert_int_equal(phi_pool_create(n, NULL, &pool, NULL), PHI_OK);
-        assert_int_equal(phi_pool_n_threads(pool), n);
-        for (int i = 0; i < n_jobs; i++)
-            phi_pool_run(pool, count, &job);
-        for (int t = 0; t < n; t++) {
-            assert_int_equal(job.n_runs[t], n_jobs);
-            assert_int_equal(job.n_threads_seen[t], n);
-            for (int u = 0; u < t; u++)
-                assert_false(pthread_equal(job.who[t], job.who[u]));
+        assert_int_equal(phi_pool_create(sizes[s], NULL, &pool, NULL), PHI_OK);
+        assert_int_equal(phi_pool_n_threads(pool), sizes[s]);
+        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+            struct job job = {0};
+            int n_jobs = 100;
+            for (int i = 0; i < n_jobs; i++)
+                phi_pool_run(pool, counts[c], count, &job);
+            for (size_t item = 0; item < MAX_ITEMS; item++) {
+                assert_int_equal(job.n_runs[item], item < counts[c] ? n_jobs : 0);
+                assert_in_range(job.thread_of[item], 0, sizes[s] - 1);
+            }
         }
-        assert_true(pthread_equal(job.who[0], pthread_self()));
         phi_pool_destroy(pool);
     }
 }
 
-/* Each job reads what all threads wrote in the job before: run() is a barrier in both directions.
- */
+/* With an item that waits for all others, every thread has one: the pool is all there. */
+struct gathering {
+    pthread_barrier_t all_there;
+    pthread_t who[MAX_THREADS];
+};
+
+static void gather(void *context, size_t item, int thread)
+{
+    struct gathering *g = context;
+    (void)item;
+    g->who[thread] = pthread_self();
+    pthread_barrier_wait(&g->all_there);
+}
+
+static void test_every_thread_takes_part(void **state)
+{
+    (void)state;
+    struct phi_pool *pool;
+    struct gathering g;
+    pthread_barrier_init(&g.all_there, NULL, 5);
+    assert_int_equal(phi_pool_create(5, NULL, &pool, NULL), PHI_OK);
+    for (int i = 0; i < 20; i++) {
+        struct timespec pause = {.tv_nsec = (long)(i % 5) * 1000000}; /* asleep, or not yet */
+        nanosleep(&pause, NULL);
+        phi_pool_run(pool, 5, gather, &g);
+        for (int t = 0; t < 5; t++)
+            for (int u = 0; u < t; u++)
+                assert_false(pthread_equal(g.who[t], g.who[u]));
+        assert_true(pthread_equal(g.who[0], pthread_self()));
+    }
+    phi_pool_destroy(pool);
+    pthread_barrier_destroy(&g.all_there);
+}
+
+/* Each job reads what the job before wrote: run() is a barrier in both directions. */
 struct ring {
     long values[2][MAX_THREADS];
     int turn;
 };
 
-static void pass_on(void *context, int thread, int n_threads)
+static void pass_on(void *context, size_t item, int thread)
 {
     struct ring *r = context;
     long sum = 0;
-    for (int t = 0; t < n_threads; t++)
+    (void)thread;
+    for (int t = 0; t < MAX_THREADS; t++)
         sum += r->values[r->turn][t];
-    r->values[1 - r->turn][thread] = sum % 1000003 + thread;
+    r->values[1 - r->turn][item] = sum % 1000003 + (long)item;
 }
 
 static void test_jobs_see_the_last_job(void **state)
@@ -81,28 +111,43 @@ static void test_jobs_see_the_last_job(void **state)
     struct ring r = {.values = {{1}}}, expected = {.values = {{1}}};
     assert_int_equal(phi_pool_create(4, NULL, &pool, NULL), PHI_OK);
     for (int i = 0; i < 2000; i++) {
-        phi_pool_run(pool, pass_on, &r);
-        for (int t = 0; t < 4; t++)
-            pass_on(&expected, t, 4);
+        phi_pool_run(pool, MAX_THREADS, pass_on, &r);
+        for (size_t t = 0; t < MAX_THREADS; t++)
+            pass_on(&expected, t, 0);
         r.turn = expected.turn = 1 - r.turn;
         assert_memory_equal(r.values[r.turn], expected.values[r.turn], sizeof r.values[0]);
     }
     phi_pool_destroy(pool);
 }
 
-static void test_sleepers_wake(void **state)
+/* Workers that have not come to life yet hold nobody up: the owner does it all. */
+static pthread_mutex_t late = PTHREAD_MUTEX_INITIALIZER;
+static pthread_t owner;
+
+static void come_late(void)
+{
+    if (pthread_equal(pthread_self(), owner))
+        return;
+    pthread_mutex_lock(&late);
+    pthread_mutex_unlock(&late);
+}
+
+static void test_absent_workers_are_not_waited_for(void **state)
 {
     (void)state;
     struct phi_pool *pool;
     struct job job = {0};
-    assert_int_equal(phi_pool_create(3, NULL, &pool, NULL), PHI_OK);
-    for (int i = 0; i < 20; i++) {
-        struct timespec pause = {.tv_nsec = (long)(i % 5) * 4000000};
-        nanosleep(&pause, NULL);
-        phi_pool_run(pool, count, &job);
+    owner = pthread_self();
+    pthread_mutex_lock(&late);
+    assert_int_equal(phi_pool_create(4, come_late, &pool, NULL), PHI_OK);
+    for (int i = 0; i < 10; i++)
+        phi_pool_run(pool, 100, count, &job);
+    for (int item = 0; item < 100; item++) {
+        assert_int_equal(job.n_runs[item], 10);
+        assert_int_equal(job.thread_of[item], 0);
     }
-    for (int t = 0; t < 3; t++)
-        assert_int_equal(job.n_runs[t], 20);
+    pthread_mutex_unlock(&late);
+    phi_pool_run(pool, MAX_ITEMS, count, &job);
     phi_pool_destroy(pool);
 }
 
@@ -121,18 +166,25 @@ static void test_idle_costs_nothing(void **state)
     struct job job = {0};
     struct timespec pause = {.tv_nsec = 300000000};
     assert_int_equal(phi_pool_create(4, NULL, &pool, NULL), PHI_OK);
-    phi_pool_run(pool, count, &job);
+    phi_pool_run(pool, 100, count, &job);
     double before = cpu_s();
     nanosleep(&pause, NULL);
     assert_true(cpu_s() - before < 0.1); /* three spinning workers would use up to 0.9 s */
     phi_pool_destroy(pool);
 }
 
-static atomic_int n_started;
+static _Thread_local bool is_started;
 
 static void on_start(void)
 {
-    atomic_fetch_add(&n_started, 1);
+    is_started = true;
+}
+
+static void check_started(void *context, size_t item, int thread)
+{
+    struct job *job = context;
+    (void)thread;
+    job->n_runs[item] = is_started;
 }
 
 static void test_on_start(void **state)
@@ -140,10 +192,10 @@ static void test_on_start(void **state)
     (void)state;
     struct phi_pool *pool;
     struct job job = {0};
-    atomic_store(&n_started, 0);
     assert_int_equal(phi_pool_create(5, on_start, &pool, NULL), PHI_OK);
-    phi_pool_run(pool, count, &job);
-    assert_int_equal(atomic_load(&n_started), 5); /* all before the first job ended */
+    phi_pool_run(pool, MAX_ITEMS, check_started, &job);
+    for (size_t item = 0; item < MAX_ITEMS; item++)
+        assert_int_equal(job.n_runs[item], 1);
     phi_pool_destroy(pool);
 }
 
@@ -185,12 +237,15 @@ static void test_out_of_memory(void **state)
     }
 }
 
-static void check_signals(void *context, int thread, int n_threads)
+static pthread_barrier_t three_there;
+
+static void check_signals(void *context, size_t item, int thread)
 {
-    (void)n_threads;
     sigset_t set;
+    (void)item;
     pthread_sigmask(SIG_SETMASK, NULL, &set);
     ((int *)context)[thread] = sigismember(&set, SIGINT);
+    pthread_barrier_wait(&three_there);
 }
 
 /* An interrupt goes to the thread that can act on it, never to a worker. */
@@ -200,36 +255,13 @@ static void test_workers_block_signals(void **state)
     struct phi_pool *pool;
     int blocked[3] = {-1, -1, -1};
     assert_int_equal(phi_pool_create(3, NULL, &pool, NULL), PHI_OK);
-    phi_pool_run(pool, check_signals, blocked);
+    pthread_barrier_init(&three_there, NULL, 3);
+    phi_pool_run(pool, 3, check_signals, blocked);
+    pthread_barrier_destroy(&three_there);
     assert_int_equal(blocked[0], 0);
     assert_int_equal(blocked[1], 1);
     assert_int_equal(blocked[2], 1);
     phi_pool_destroy(pool);
-}
-
-/* The parts are whole grains, in order, without holes, and differ by at most one grain. */
-static void test_split(void **state)
-{
-    (void)state;
-    static const size_t counts[] = {0, 1, 7, 8, 9, 63, 64, 65, 1000, 51200};
-    static const size_t grains[] = {1, 8, 16, 6};
-    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
-        for (size_t g = 0; g < sizeof grains / sizeof *grains; g++)
-            for (int n_threads = 1; n_threads <= 9; n_threads++) {
-                size_t next = 0, smallest = SIZE_MAX, largest = 0;
-                for (int t = 0; t < n_threads; t++) {
-                    size_t begin, end;
-                    phi_split(counts[c], grains[g], t, n_threads, &begin, &end);
-                    assert_int_equal(begin, next);
-                    assert_true(end >= begin && (end % grains[g] == 0 || end == counts[c]));
-                    size_t n_grains = (end - begin + grains[g] - 1) / grains[g];
-                    smallest = n_grains < smallest ? n_grains : smallest;
-                    largest = n_grains > largest ? n_grains : largest;
-                    next = end;
-                }
-                assert_int_equal(next, counts[c]);
-                assert_true(largest - smallest <= 1);
-            }
 }
 
 static void test_n_cores(void **state)
@@ -253,16 +285,16 @@ static void test_n_cores(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_index_once),
+        cmocka_unit_test(test_each_item_once),
+        cmocka_unit_test(test_every_thread_takes_part),
         cmocka_unit_test(test_jobs_see_the_last_job),
-        cmocka_unit_test(test_sleepers_wake),
+        cmocka_unit_test(test_absent_workers_are_not_waited_for),
         cmocka_unit_test(test_idle_costs_nothing),
         cmocka_unit_test(test_on_start),
         cmocka_unit_test(test_create_and_destroy),
         cmocka_unit_test(test_bad_counts),
         cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_workers_block_signals),
-        cmocka_unit_test(test_split),
         cmocka_unit_test(test_n_cores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

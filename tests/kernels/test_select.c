@@ -4,6 +4,7 @@
 #include "kernels/kernels.h"
 
 #include <float.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -84,10 +85,15 @@ static struct denormals try_denormals(void)
     return (struct denormals){denormal * large != 0.0f, least * half != 0.0f};
 }
 
-static void on_thread(void *context, int thread, int n_threads)
+enum { N_THREADS = 3 };
+static pthread_barrier_t all_there;
+
+/* Every thread gets one item, since each waits for the others in its own. */
+static void on_thread(void *context, size_t item, int thread)
 {
     struct denormals *seen = context;
-    (void)n_threads;
+    (void)item;
+    pthread_barrier_wait(&all_there);
     seen[thread] = try_denormals();
 }
 
@@ -96,12 +102,13 @@ static void denormals_are_zero_on_every_thread(void **state)
 {
     (void)state;
 #if defined(__x86_64__) || defined(__aarch64__)
-    enum { N_THREADS = 3 };
     struct denormals before = try_denormals(), seen[N_THREADS];
     assert_true(before.kept_on_input && before.kept_on_output);
     struct phi_pool *pool;
     assert_int_equal(phi_pool_create(N_THREADS, phi_fp_env_set, &pool, NULL), PHI_OK);
-    phi_pool_run(pool, on_thread, seen);
+    pthread_barrier_init(&all_there, NULL, N_THREADS);
+    phi_pool_run(pool, N_THREADS, on_thread, seen);
+    pthread_barrier_destroy(&all_there);
     phi_pool_destroy(pool);
     for (int i = 0; i < N_THREADS; i++)
         assert_true(!seen[i].kept_on_input && !seen[i].kept_on_output);
