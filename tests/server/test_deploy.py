@@ -126,6 +126,8 @@ class Deploy(unittest.TestCase):
         known = known_flags()
         self.assertGreater(len(known), 60)
         prose = re.sub(r"(?s)<!-- flags: begin -->.*<!-- flags: end -->", "", SERVING)
+        prose = re.sub(r"(?s)\n## Without a server: run-batch\n.*?(?=\n## )", "", prose)  # another command's
+        self.assertNotIn("run-batch", prose)
         used = {f for code in re.findall(r"`([^`\n]+)`", prose) for f in re.findall(r"--([a-z][\w-]+)", code)}
         used |= set(re.findall(r"(?m)^ *- --([\w-]+)$", (DEPLOY / "kubernetes.yaml").read_text()))
         commands = re.findall(r"phidelity serve .*", SERVING + (DEPLOY / "phidelity.service").read_text())

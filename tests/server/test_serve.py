@@ -150,8 +150,9 @@ class Code(Served, unittest.TestCase):
             self.assertEqual(joined(chunks, c["index"]), c["text"])
 
     def test_streaming(self):
-        whole = self.server.complete(PROMPT, **greedy(logprobs=2))
-        chunks = self.server.stream("/v1/completions", prompt=PROMPT, **greedy(logprobs=2))
+        fields = greedy(logprobs=2, max_tokens=400)  # long enough not to be over before it is looked at
+        whole = self.server.complete(PROMPT, **fields)
+        chunks = self.server.stream("/v1/completions", prompt=PROMPT, **fields)
         self.assertEqual(joined(chunks), choice(whole)["text"])
         self.assertEqual({c["object"] for c in chunks}, {"text_completion"})
         self.assertEqual(len({c["id"] for c in chunks}), 1)

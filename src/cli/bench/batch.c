@@ -3,11 +3,13 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 
+#include <math.h>
+
 struct item {
     struct phi_request *request;
     double submitted_s;
-    size_t n_tokens; /* of the events read so far */
     bool ended;
+    struct phi_request_stats stats; /* once it has ended */
 };
 
 struct running {
@@ -16,16 +18,10 @@ struct running {
     double start_s;
 };
 
-/* Reads one event, waiting at most timeout_ms. *read tells whether there was one. */
-static enum phi_status read_event(struct item *item, int timeout_ms, bool *read,
-                                  struct phi_error *err)
+static enum phi_status read_event(struct item *item, struct phi_error *err)
 {
     struct phi_event ev;
-    int result = item->ended ? -1 : phi_request_next(item->request, &ev, timeout_ms);
-    *read = result == 1;
-    if (!*read)
-        return PHI_OK;
-    item->n_tokens += ev.n_tokens;
+    phi_request_next(item->request, &ev, -1);
     item->ended = ev.last;
     if (ev.finish == PHI_FINISH_ERROR)
         return phi_fail(err, ev.status, "%s", ev.error);
@@ -47,45 +43,40 @@ static enum phi_status submit(struct running *r, struct phi_engine *engine,
     return PHI_OK;
 }
 
-/* Until every request has a token, then what the earlier ones have more by then. */
-static enum phi_status follow_prefill(struct running *r, struct bench_batch *out, size_t *n_tokens,
-                                      struct phi_error *err)
+static double from_start(const struct running *r, const struct item *item, double seconds)
 {
-    bool read = true;
-    for (size_t i = 0; i < r->n; i++)
-        while (r->items[i].n_tokens == 0 && !r->items[i].ended)
-            PHI_TRY(read_event(&r->items[i], -1, &read, err));
+    return item->submitted_s + seconds - r->start_s;
+}
+
+/* By the engine's own times: how soon this thread reads an event does not count. */
+static void add_times(const struct running *r, struct bench_batch *out)
+{
     for (size_t i = 0; i < r->n; i++) {
-        struct item *item = &r->items[i];
-        struct phi_request_stats stats;
-        do
-            PHI_TRY(read_event(item, 0, &read, err));
-        while (read);
-        phi_request_get_stats(item->request, &stats);
-        double first_s = item->submitted_s + stats.first_token_s - r->start_s;
-        out->prefill_s = first_s > out->prefill_s ? first_s : out->prefill_s;
-        *n_tokens += item->n_tokens;
+        const struct item *item = &r->items[i];
+        out->prefill_s = fmax(out->prefill_s, from_start(r, item, item->stats.first_token_s));
+        out->seconds = fmax(out->seconds, from_start(r, item, item->stats.end_s));
+        out->n_prompt_tokens += item->stats.n_prompt_tokens;
+        out->n_output_tokens += item->stats.n_output_tokens;
     }
-    return PHI_OK;
+    /* A request's later tokens come evenly: those before prefill_s are a share of them. */
+    for (size_t i = 0; i < r->n; i++) {
+        const struct phi_request_stats *s = &r->items[i].stats;
+        double decoding_s = s->end_s - s->first_token_s;
+        double after_s = from_start(r, &r->items[i], s->end_s) - out->prefill_s;
+        if (decoding_s > 0 && after_s > 0)
+            out->n_decoded += (double)(s->n_output_tokens - 1) * fmin(after_s / decoding_s, 1);
+    }
 }
 
 static enum phi_status follow(struct running *r, struct bench_batch *out, struct phi_error *err)
 {
-    size_t n_early = 0;
-    bool read;
-    PHI_TRY(follow_prefill(r, out, &n_early, err));
     for (size_t i = 0; i < r->n; i++) {
         struct item *item = &r->items[i];
-        struct phi_request_stats stats;
         while (!item->ended)
-            PHI_TRY(read_event(item, -1, &read, err));
-        phi_request_get_stats(item->request, &stats);
-        double end_s = item->submitted_s + stats.end_s - r->start_s;
-        out->seconds = end_s > out->seconds ? end_s : out->seconds;
-        out->n_prompt_tokens += stats.n_prompt_tokens;
-        out->n_output_tokens += stats.n_output_tokens;
+            PHI_TRY(read_event(item, err));
+        phi_request_get_stats(item->request, &item->stats);
     }
-    out->n_decoded = out->n_output_tokens - n_early;
+    add_times(r, out);
     return PHI_OK;
 }
 

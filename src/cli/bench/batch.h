@@ -9,7 +9,7 @@ struct bench_batch {
     double seconds;   /* from the first submission to the end of the last answer */
     double prefill_s; /* from there until every request had its first token */
     size_t n_prompt_tokens, n_output_tokens;
-    size_t n_decoded; /* output tokens that came after prefill_s */
+    double n_decoded; /* output tokens that came after prefill_s */
 };
 
 /* `sampling` is that of every request but for max_tokens, which each prompt's output_len is. An

@@ -137,7 +137,7 @@ static void record(struct latency *l, const struct bench_batch *b, struct limit_
     const struct own_flags *own = &l->flags->own;
     double read = (before.read + after.read) / 2, peak = (before.peak + after.peak) / 2;
     double decode_s = b->seconds - b->prefill_s;
-    double decode_tok_s = b->n_decoded ? (double)b->n_decoded / decode_s : 0;
+    double decode_tok_s = b->n_decoded > 0 ? b->n_decoded / decode_s : 0;
     double bytes = bench_cost_decode_bytes(&l->cost, own->batch_size * own->n, own->input_len,
                                            own->output_len);
     double flops = own->batch_size * bench_cost_prefill_flops(&l->cost, own->input_len);

@@ -59,7 +59,6 @@ struct phi_http_side {
     double start_s;
     size_t n_dropped; /* bytes of a body that nobody wants */
     bool has_header, keeps_body, is_dispatched, is_streaming, stream_ended;
-    bool is_complete; /* the whole answer was ready before the client was seen to leave */
     atomic_bool client_left;
     size_t n_sent; /* of x.stream */
     int http_status;
@@ -191,7 +190,8 @@ static void end_exchange(void *cls, struct MHD_Connection *connection, void **co
         x->job = NULL;
     }
     if (side->is_dispatched) {
-        bool whole = why == MHD_REQUEST_TERMINATED_COMPLETED_OK && side->is_complete;
+        bool whole =
+            why == MHD_REQUEST_TERMINATED_COMPLETED_OK && !atomic_load(&side->client_left);
         h->callbacks.ended(x, side->http_status, whole, phi_clock_s() - side->start_s);
         atomic_fetch_sub(&h->n_active, 1);
     }
@@ -348,6 +348,20 @@ static void carry_stream(struct phi_exchange *x)
     phi_exchange_add_header(x, "X-Accel-Buffering", "no");
 }
 
+/* The work is done: from here on a client that leaves ends nothing, and one that leaves after the
+ * last byte has had all of it. */
+static void let_client_leave(struct phi_http_side *side)
+{
+    if (side->x.job)
+        phi_watch_attend(side->http->watch, side->peer, NULL);
+}
+
+static void end_stream(struct phi_http_side *side)
+{
+    side->stream_ended = true;
+    let_client_leave(side);
+}
+
 /* The library's hook for more of a streaming answer: pulls the job until there is something to send,
  * or until it must wait. */
 static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max)
@@ -364,8 +378,8 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max)
         side->n_sent = 0;
         forget_news(side);
         enum phi_job_state state = x->job->pull(x, x->job);
-        side->stream_ended = state == PHI_JOB_DONE;
-        side->is_complete = side->stream_ended && !atomic_load(&side->client_left);
+        if (state == PHI_JOB_DONE)
+            end_stream(side);
         if (state == PHI_JOB_WAIT && x->stream.n == 0 && !x->stream.failed &&
             sleep_until_woken(side))
             return 0;
@@ -388,7 +402,6 @@ static enum MHD_Result queue_answer(struct phi_http_side *side)
                                                            read_stream, side, NULL);
     if (!side->response)
         return MHD_NO; /* out of memory: the connection is closed */
-    side->is_complete = !side->is_streaming && !atomic_load(&side->client_left);
     add_header_lines(side);
     double timeout_s = h->options->write_timeout_s;
     timeout_s += (double)side->x.n_answer_bytes / SLOWEST_BYTES_PER_S;
@@ -409,10 +422,12 @@ static enum MHD_Result advance(struct phi_http_side *side)
         if (atomic_load(&side->client_left))
             return MHD_NO; /* nobody is there to be answered */
         if (!x->job || x->job->pull(x, x->job) == PHI_JOB_DONE)
-            return side->response ? queue_answer(side) : MHD_NO; /* out of memory */
+            break;
         if (sleep_until_woken(side))
             return MHD_YES;
     }
+    if (!side->is_streaming)
+        let_client_leave(side);
     return queue_answer(side);
 }
 
@@ -613,7 +628,11 @@ static enum phi_status start_daemon(struct phi_http *h, const struct tls_files *
     OPTION(CONNECTION_LIMIT, o->max_connections, NULL);
     OPTION(CONNECTION_MEMORY_LIMIT, o->max_header_bytes + CONNECTION_BYTES, NULL);
     OPTION(SIGPIPE_HANDLED_BY_APP, 1, NULL);
+#if MHD_VERSION < 0x00097701
+    /* A request without Host is refused; newer versions do that anyway, and take "strict" to mean
+     * that chunk extensions, which the standard allows, are refused too. */
     OPTION(STRICT_FOR_CLIENT, 1, NULL);
+#endif
     if (o->n_threads > 1)
         OPTION(THREAD_POOL_SIZE, o->n_threads, NULL);
     if (o->ssl_keyfile) {
