@@ -1,5 +1,5 @@
-/* bench_quant_error.c: what integer weights cost in accuracy: for each way to hold the weights, how far
- * its next-token distributions are from float32's, over a text.
+/* bench_quant_error.c: what integer weights cost in accuracy: for each way to hold the weights, how
+ * far its next-token distributions are from float32's, over a text.
  *
  *     bench_quant_error MODEL TEXT [MAX_TOKENS]
  *

@@ -1,4 +1,5 @@
-/* cmd_quantize.c: phidelity quantize: a checkpoint's weights as integers, in a folder of its own. */
+/* cmd_quantize.c: phidelity quantize: a checkpoint's weights as integers, in a folder of its own.
+ */
 #include "cli/flags.h"
 
 struct own_flags {
@@ -48,8 +49,9 @@ const struct cli_command cli_quantize = {
     .name = "quantize",
     .arguments = "MODEL OUT --scheme w8a8|w4a16 [options]",
     .summary = "writes a checkpoint folder with integer weights, which opens at once",
-    .details = "OUT is made. It has the compressed-tensors layout, which vLLM and transformers read "
-               "too.",
+    .details =
+        "OUT is made. It has the compressed-tensors layout, which vLLM and transformers read "
+        "too.",
     .options =
         (const struct cli_option_use[]){
             {&own_group, offsetof(struct flags, own)},

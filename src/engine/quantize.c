@@ -15,9 +15,15 @@ enum { MAX_FILE_BYTES = 256 << 20, PARTS = 3 /* tensors that a weight becomes, a
 
 /* What is taken over as it is, where it exists. */
 static const char *const copied_files[] = {
-    "tokenizer.json",          "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json",       "tokenizer.model",       "vocab.json",
-    "merges.txt",              "chat_template.jinja",   "chat_template.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
     "generation_config.json",
 };
 
@@ -38,8 +44,8 @@ static enum phi_status add(struct writing *w, const char *stem, const char *suff
 {
     struct phi_buf name = {0};
     phi_buf_printf(&name, "%s.%s", stem, suffix);
-    struct phi_str kept = name.failed ? (struct phi_str){0}
-                                      : phi_arena_dup(&w->arena, phi_buf_str(&name));
+    struct phi_str kept =
+        name.failed ? (struct phi_str){0} : phi_arena_dup(&w->arena, phi_buf_str(&name));
     phi_buf_deinit(&name);
     if (!kept.data)
         return phi_fail_memory(err, "a tensor's name", strlen(stem));
@@ -74,8 +80,8 @@ static enum phi_status add_w4(struct writing *w, const struct phi_quantized_matr
     w->group = m->group;
     PHI_TRY(add(w, q->stem, "weight_packed", PHI_ST_I32, m->n_rows, phi_matrix_row_bytes(m) / 4,
                 m->data, err));
-    PHI_TRY(add(w, q->stem, "weight_scale", PHI_ST_BF16, m->n_rows, m->n_cols / m->group,
-                m->scales, err));
+    PHI_TRY(add(w, q->stem, "weight_scale", PHI_ST_BF16, m->n_rows, m->n_cols / m->group, m->scales,
+                err));
     return add(w, q->stem, "weight_shape", PHI_ST_I64, 2, 0, shape, err);
 }
 

@@ -1,5 +1,5 @@
-/* config_quant.c: see config_quant.h. What is accepted stands in tables: a field and the JSON values
- * it may have, as compact JSON text; a missing field is null. */
+/* config_quant.c: see config_quant.h. What is accepted stands in tables: a field and the JSON
+ * values it may have, as compact JSON text; a missing field is null. */
 #include "formats/config_quant.h"
 #include "base/log.h"
 #include "base/size.h"
@@ -13,11 +13,20 @@ struct rule {
     const char *values[MAX_VALUES]; /* ends with NULL */
 };
 
-#define ANY_INT {"\"int\"", "null"}
-#define SYMMETRIC {"true", "null"}
+#define ANY_INT                                                                                    \
+    {                                                                                              \
+        "\"int\"", "null"                                                                          \
+    }
+#define SYMMETRIC                                                                                  \
+    {                                                                                              \
+        "true", "null"                                                                             \
+    }
 /* Columns sorted by activation were brought back in order when the file was written, unless there
  * is an index of groups. */
-#define NO_ORDER {"null", "\"weight\"", "\"static\"", "false"}
+#define NO_ORDER                                                                                   \
+    {                                                                                              \
+        "null", "\"weight\"", "\"static\"", "false"                                                \
+    }
 
 static const struct rule top_rules[] = {
     {"format", {"\"int-quantized\"", "\"pack-quantized\"", "\"mixed-precision\""}},
@@ -50,12 +59,8 @@ static const struct rule weight4_rules[] = {
 };
 
 static const struct rule activation_rules[] = {
-    {"num_bits", {"8", "null"}},
-    {"type", ANY_INT},
-    {"symmetric", SYMMETRIC},
-    {"strategy", {"\"token\""}},
-    {"dynamic", {"true"}},
-    {0},
+    {"num_bits", {"8", "null"}}, {"type", ANY_INT},     {"symmetric", SYMMETRIC},
+    {"strategy", {"\"token\""}}, {"dynamic", {"true"}}, {0},
 };
 
 static const struct rule bits_rules[] = {{"num_bits", {"4", "8", "null"}}, {0}};
@@ -71,8 +76,8 @@ static enum phi_status refuse(const struct rule *r, const char *value, const cha
     for (int i = 0; i < MAX_VALUES && r->values[i] && n < sizeof accepted; i++)
         n += (size_t)snprintf(accepted + n, sizeof accepted - n, "%s%s", i ? ", " : "",
                               r->values[i]);
-    return phi_fail(err, PHI_ERR_UNSUPPORTED, "%s.%s: %.80s is not supported (supported: %s)",
-                    path, r->field, value, accepted);
+    return phi_fail(err, PHI_ERR_UNSUPPORTED, "%s.%s: %.80s is not supported (supported: %s)", path,
+                    r->field, value, accepted);
 }
 
 static enum phi_status check_rule(const json_t *obj, const struct rule *r, const char *path,
@@ -150,7 +155,8 @@ static enum phi_status check_groups(const json_t *q, const char *path, bool *w4a
         return phi_fail(err, PHI_ERR_FORMAT, "%s: missing or empty", groups_path);
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)groups, key, value) {
+    json_object_foreach((json_t *)(uintptr_t)groups, key, value)
+    {
         const json_t *group;
         char group_path[MAX_PATH];
         PHI_TRY(enter(groups, key, groups_path, &group, group_path, err));

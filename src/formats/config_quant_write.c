@@ -30,10 +30,10 @@ json_t *phi_quantization_config_make(const struct phi_quantization_layout *l)
         failed |= json_object_set_new(groups, "group_1", int8_group(l->head)) != 0;
     if (!l->head_int8)
         failed |= json_array_append_new(ignore, json_string(l->head)) != 0;
-    json_t *out = json_pack("{s:s, s:s, s:s, s:o, s:o, s:n, s:n}", "quant_method",
-                            "compressed-tensors", "format", format, "quantization_status",
-                            "compressed", "config_groups", groups, "ignore", ignore,
-                            "kv_cache_scheme", "global_compression_ratio");
+    json_t *out =
+        json_pack("{s:s, s:s, s:s, s:o, s:o, s:n, s:n}", "quant_method", "compressed-tensors",
+                  "format", format, "quantization_status", "compressed", "config_groups", groups,
+                  "ignore", ignore, "kv_cache_scheme", "global_compression_ratio");
     if (failed) {
         json_decref(out);
         return NULL;

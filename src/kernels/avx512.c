@@ -3,6 +3,7 @@
  * x86_rows.h does as well. So do the kernels of x86_lanes.h and x86_quant.h. The weighted sum has no lanes and
  * uses whole registers. */
 #include "kernels/avx512.h"
+#include "kernels/fit_rows.h"
 #include "kernels/x86_quant.h"
 #include "kernels/x86_rows.h"
 #include "kernels/x86_strip.h"
@@ -197,6 +198,8 @@ const struct phi_kernels phi_kernels_avx512 = {
     .quantize_row = lanes_quantize_row,
     .matmul_w8 = lanes_matmul_w8,
     .matmul_w4 = lanes_matmul_w4,
+    .fit_w8 = fit_w8,
+    .fit_w4 = fit_w4,
     .to_bf16 = lanes_to_bf16,
     .to_f16 = lanes_to_f16,
     .from_bf16 = lanes_from_bf16,

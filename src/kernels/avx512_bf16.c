@@ -2,6 +2,7 @@
  * of docs/NUMERICS.md section 3 in one instruction: odd elements first, each product fused and
  * rounded on its own, denormals zero whatever MXCSR says. Every processor that has it also has VNNI. */
 #include "kernels/avx512.h"
+#include "kernels/fit_rows.h"
 #include "kernels/x86_quant.h"
 #include "kernels/x86_rows.h"
 #include "kernels/x86_strip.h"
@@ -63,6 +64,8 @@ const struct phi_kernels phi_kernels_avx512_bf16 = {
     .quantize_row = lanes_quantize_row,
     .matmul_w8 = phi_vnni_matmul_w8,
     .matmul_w4 = phi_vnni_matmul_w4,
+    .fit_w8 = fit_w8,
+    .fit_w4 = fit_w4,
     .to_bf16 = to_bf16,
     .to_f16 = lanes_to_f16,
     .from_bf16 = lanes_from_bf16,

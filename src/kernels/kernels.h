@@ -147,6 +147,10 @@ struct phi_kernels {
                           enum phi_quantization form);
     void (*matmul_w8)(const struct phi_quant_matmul *a);
     void (*matmul_w4)(const struct phi_quant_matmul *a);
+    /* Choosing integers for one row of n weights: int8 q [n] and its scale; or nibbles
+     * [ceil(n / 8) * 4 bytes] and bfloat16 scales [n / group], where group divides n. */
+    float (*fit_w8)(int8_t *q, const float *x, size_t n);
+    void (*fit_w4)(uint8_t *nibbles, uint16_t *scales, const float *x, size_t n, size_t group);
 
     /* y[n] = x[n] in another type. */
     void (*to_bf16)(uint16_t *y, const float *x, size_t n);

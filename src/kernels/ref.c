@@ -2,6 +2,7 @@
  * to be read; a faster table overrides what it can and must equal these. */
 #include "kernels/kernels.h"
 #include "kernels/elementary.h"
+#include "kernels/fit_rows.h"
 #include "kernels/ref_quant.h"
 
 #include <assert.h>
@@ -236,6 +237,8 @@ const struct phi_kernels phi_kernels_ref = {
     .quantize_row = phi_ref_quantize_row,
     .matmul_w8 = phi_ref_matmul_w8,
     .matmul_w4 = phi_ref_matmul_w4,
+    .fit_w8 = fit_w8,
+    .fit_w4 = fit_w4,
     .to_bf16 = to_bf16,
     .to_f16 = to_f16,
     .from_bf16 = from_bf16,

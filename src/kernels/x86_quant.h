@@ -3,8 +3,8 @@
  *
  * VPMADDUBSW multiplies unsigned by signed bytes and adds pairs in 16 bits, where two products of
  * 255 by 127 would not fit. So 8-bit weights enter as magnitudes and their signs go over to the
- * activations: 2 * 128 * 127 fits. 4-bit weights stay unsigned, n + 8 <= 15: sixteen products fit, and
- * what the 8 adds is in the row's sums.
+ * activations: 2 * 128 * 127 fits. 4-bit weights stay unsigned, n + 8 <= 15: sixteen products fit,
+ * and what the 8 adds is in the row's sums.
  *
  * All tokens share a strip that lies in a->scratch: [block of 8 rows][four elements of k][row in
  * block][4 bytes], then the scales as [group][16 rows]. A register holds four elements of eight
@@ -33,8 +33,7 @@ PHI_INLINE int32_t sum_bytes(__m256i q)
 {
     __m256i ones = _mm256_set1_epi8(1);
     __m256i sums = _mm256_madd_epi16(_mm256_maddubs_epi16(ones, q), _mm256_set1_epi16(1));
-    __m128i b =
-        _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    __m128i b = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
     __m128i c = _mm_add_epi32(b, _mm_unpackhi_epi64(b, b));
     return _mm_cvtsi128_si32(_mm_add_epi32(c, _mm_shuffle_epi32(c, 1)));
 }
@@ -54,8 +53,8 @@ PHI_INLINE uint32_t greatest_magnitude(const float *x, size_t n)
     uint32_t lane[8], greatest = 0;
     size_t i = 0;
     for (; i + 8 <= n; i += 8)
-        top = _mm256_max_epi32(
-            top, _mm256_and_si256(_mm256_loadu_si256((const void *)(x + i)), clear));
+        top = _mm256_max_epi32(top,
+                               _mm256_and_si256(_mm256_loadu_si256((const void *)(x + i)), clear));
     _mm256_storeu_si256((void *)lane, top);
     for (; i < n; i++) {
         uint32_t magnitude = phi_f32_bits(x[i]) & 0x7FFFFFFF;
@@ -219,8 +218,7 @@ PHI_INLINE __m256i load_scales8(const struct phi_quant_matmul *a, size_t row, si
     unsigned char rest[32] = {0};
     if (n < 8)
         from = memcpy(rest, from, n * bytes);
-    return _mm256_castps_si256(a->scale_dtype == PHI_BFLOAT16 ? load8_bf16(from)
-                                                              : load8_f32(from));
+    return _mm256_castps_si256(a->scale_dtype == PHI_BFLOAT16 ? load8_bf16(from) : load8_f32(from));
 }
 
 PHI_INLINE void pack_scales(const struct phi_quant_matmul *a)
@@ -320,14 +318,14 @@ PHI_INLINE void w4_block(__m256i sum[W4_TOKENS], const char *w, const int8_t *x,
     PHI_UNROLL
     for (size_t part = 0; part < 2; part++)
         PHI_UNROLL
-        for (size_t i = 0; i < 4; i++) {
-            __m256i wv = _mm256_load_si256((const void *)(w + 8 * (64 * part + 4 * i)));
-            PHI_UNROLL
-            for (size_t t = 0; t < n; t++)
-                pairs[t] = _mm256_add_epi16(
-                    pairs[t], _mm256_maddubs_epi16(
-                                  wv, four_elements(x + t * ld_x + 64 * part + 4 * i)));
-        }
+    for (size_t i = 0; i < 4; i++) {
+        __m256i wv = _mm256_load_si256((const void *)(w + 8 * (64 * part + 4 * i)));
+        PHI_UNROLL
+        for (size_t t = 0; t < n; t++)
+            pairs[t] = _mm256_add_epi16(
+                pairs[t],
+                _mm256_maddubs_epi16(wv, four_elements(x + t * ld_x + 64 * part + 4 * i)));
+    }
     PHI_UNROLL
     for (size_t t = 0; t < n; t++)
         sum[t] = _mm256_add_epi32(sum[t], _mm256_madd_epi16(pairs[t], _mm256_set1_epi16(1)));

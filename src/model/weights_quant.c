@@ -6,7 +6,6 @@
  *          stem.weight_shape I64 [2] = out, in */
 #include "base/alloc.h"
 #include "base/size.h"
-#include "kernels/fit.h"
 #include "model/weights.h"
 
 #include <stdio.h>
@@ -134,8 +133,10 @@ static enum phi_status bind_w4(struct phi_weights *w, struct phi_matrix *m, cons
     w->mapped_bytes += t->n_bytes;
     if ((other = find(w, stem, "weight_g_idx", name)) ||
         (other = find(w, stem, "weight_zero_point", name)))
-        return fail_tensor(other, "is not supported: only symmetric weights in groups of "
-                                  "neighbours are", err);
+        return fail_tensor(other,
+                           "is not supported: only symmetric weights in groups of "
+                           "neighbours are",
+                           err);
     if ((other = find(w, stem, "weight_shape", name)))
         PHI_TRY(check_shape_tensor(m, other, err));
     if (!(other = find(w, stem, "weight_scale", name)))
@@ -181,17 +182,18 @@ struct fitting {
 static void fit_rows(void *context, size_t item, int thread)
 {
     const struct fitting *f = context;
+    const struct phi_kernels *k = f->compute->kernels;
     float *x = phi_compute_scratch(f->compute, thread);
     const size_t n = f->from->n_cols, row_bytes = phi_matrix_row_bytes(f->to);
     const size_t scale_bytes = phi_matrix_scale_bytes(f->to);
     const size_t end = phi_size_min((item + 1) * ROWS_PER_ITEM, f->from->n_rows);
     for (size_t r = item * ROWS_PER_ITEM; r < end; r++) {
         char *data = f->data + r * row_bytes, *scales = f->scales + r * scale_bytes;
-        phi_matrix_row(f->compute->kernels, f->from, r, x);
+        phi_matrix_row(k, f->from, r, x);
         if (f->to->quant == PHI_W8A8)
-            *(float *)scales = phi_fit_w8((int8_t *)data, x, n);
+            *(float *)scales = k->fit_w8((int8_t *)data, x, n);
         else
-            phi_fit_w4((uint8_t *)data, (uint16_t *)scales, x, n, f->to->group);
+            k->fit_w4((uint8_t *)data, (uint16_t *)scales, x, n, f->to->group);
     }
 }
 

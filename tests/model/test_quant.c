@@ -9,7 +9,6 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "kernels/fit.h"
 #include "model/weights.h"
 #include "net_fixture.h"
 
@@ -56,9 +55,13 @@ static void open_case(struct net_fixture *f, const struct quant_case *c,
     *f = (struct net_fixture){0};
     assert_int_equal(phi_config_read(golden_path(c->dir, ""), &f->config, NULL), PHI_OK);
     widen(&f->config);
-    struct phi_net_options o = {.config = &f->config, .dtype = c->dtype, .kernels = kernels,
-                                .n_threads = n_threads, .seed = 7,
-                                .quantization = c->quantization, .quant_group_size = c->group};
+    struct phi_net_options o = {.config = &f->config,
+                                .dtype = c->dtype,
+                                .kernels = kernels,
+                                .n_threads = n_threads,
+                                .seed = 7,
+                                .quantization = c->quantization,
+                                .quant_group_size = c->group};
     phi_fp_env_set();
     if (phi_net_open(&o, &f->net, &err) != PHI_OK)
         fail_msg("%s", err.text);
@@ -94,9 +97,12 @@ static void test_hashes_on_every_instruction_set(void **state)
 static void test_the_same_bits_however_it_runs(void **state)
 {
     static const struct run_options ways[] = {
-        {.n_threads = 3}, {.chunk = 1},
-        {.chunk = 2, .n_threads = 2}, {.chunk = 7, .n_beside = 3},
-        {.chunk = 13, .n_beside = 1}, {.n_beside = 5, .n_threads = 2, .block_size = 32},
+        {.n_threads = 3},
+        {.chunk = 1},
+        {.chunk = 2, .n_threads = 2},
+        {.chunk = 7, .n_beside = 3},
+        {.chunk = 13, .n_beside = 1},
+        {.n_beside = 5, .n_threads = 2, .block_size = 32},
     };
     const struct phi_kernels *kernels;
     (void)state;
@@ -177,9 +183,12 @@ static void *draft_add(struct draft *d, const char *name, enum phi_st_dtype dtyp
     d->n_data += (n_bytes + 7) / 8 * 8;
     assert_true(d->n_data <= sizeof d->data);
     snprintf(kept, sizeof d->names[0], "%s", name);
-    d->tensors[d->n++] = (struct phi_tensor){.name = phi_str_from(kept), .dtype = dtype,
-                                             .n_dims = 2, .shape = {n_rows, n_cols},
-                                             .n_bytes = n_bytes, .data = data};
+    d->tensors[d->n++] = (struct phi_tensor){.name = phi_str_from(kept),
+                                             .dtype = dtype,
+                                             .n_dims = 2,
+                                             .shape = {n_rows, n_cols},
+                                             .n_bytes = n_bytes,
+                                             .data = data};
     return data;
 }
 
@@ -193,8 +202,11 @@ static enum phi_status draft_run(struct draft *d, uint64_t *hash, struct phi_err
     assert_int_equal(phi_safetensors_open_file(path, &f.weights, NULL), PHI_OK);
     remove(path);
     phi_fp_env_set();
-    struct phi_net_options o = {.config = &f.config, .weights = f.weights, .dtype = PHI_FLOAT32,
-                                .kernels = &phi_kernels_ref, .n_threads = 1};
+    struct phi_net_options o = {.config = &f.config,
+                                .weights = f.weights,
+                                .dtype = PHI_FLOAT32,
+                                .kernels = &phi_kernels_ref,
+                                .n_threads = 1};
     enum phi_status status = phi_net_open(&o, &f.net, err);
     if (status == PHI_OK) {
         int32_t ids[N_IDS];
@@ -217,16 +229,17 @@ static void put_scale(void *to, enum phi_st_dtype dtype, size_t i)
     static const uint16_t bf16 = 0x3C00, f16 = 0x2000; /* 2^-7 */
     static const float f32 = 0x1p-7f;
     size_t n = phi_st_dtype_bytes(dtype);
-    const void *from = dtype == PHI_ST_F32 ? (const void *)&f32
-                                           : dtype == PHI_ST_BF16 ? &bf16 : &f16;
+    const void *from = dtype == PHI_ST_F32    ? (const void *)&f32
+                       : dtype == PHI_ST_BF16 ? &bf16
+                                              : &f16;
     memcpy((char *)to + i * n, from, n);
 }
 
 static void replace(struct draft *d, enum form form)
 {
-    static const enum phi_st_dtype scale_types[] = {
-        PHI_ST_F32,  PHI_ST_BF16, PHI_ST_F16, PHI_ST_F32, PHI_ST_F32,
-        PHI_ST_BF16, PHI_ST_F32,  PHI_ST_F16, PHI_ST_F32};
+    static const enum phi_st_dtype scale_types[] = {PHI_ST_F32, PHI_ST_BF16, PHI_ST_F16,
+                                                    PHI_ST_F32, PHI_ST_F32,  PHI_ST_BF16,
+                                                    PHI_ST_F32, PHI_ST_F16,  PHI_ST_F32};
     struct phi_tensor *old = draft_find(d, STEM ".weight");
     const size_t n_rows = old->shape[0], n_cols = old->shape[1];
     const bool w4 = form >= W4_BF16;
@@ -354,8 +367,11 @@ static void test_groups_must_divide_the_columns(void **state)
     (void)state;
     assert_int_equal(phi_config_read(golden_path("phi3-gqa", ""), &config, NULL), PHI_OK);
     widen(&config);
-    struct phi_net_options o = {.config = &config, .kernels = &phi_kernels_ref, .n_threads = 1,
-                                .dtype = PHI_FLOAT32, .quantization = PHI_W4A8,
+    struct phi_net_options o = {.config = &config,
+                                .kernels = &phi_kernels_ref,
+                                .n_threads = 1,
+                                .dtype = PHI_FLOAT32,
+                                .quantization = PHI_W4A8,
                                 .quant_group_size = 128};
     assert_int_equal(phi_net_open(&o, &net, &err), PHI_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.text, "192 columns cannot be cut into groups of 128"));
@@ -374,9 +390,12 @@ static void test_the_head_can_stay_as_it_is(void **state)
         bool found = false;
         assert_int_equal(phi_config_read(golden_path("phi3-gqa", ""), &config, NULL), PHI_OK);
         assert_true(config.tie_word_embeddings);
-        struct phi_net_options o = {.config = &config, .kernels = &phi_kernels_ref,
-                                    .n_threads = 1, .dtype = PHI_FLOAT32,
-                                    .quantization = PHI_W8A8, .keep_lm_head = keep};
+        struct phi_net_options o = {.config = &config,
+                                    .kernels = &phi_kernels_ref,
+                                    .n_threads = 1,
+                                    .dtype = PHI_FLOAT32,
+                                    .quantization = PHI_W8A8,
+                                    .keep_lm_head = keep};
         assert_int_equal(phi_net_open(&o, &net, NULL), PHI_OK);
         for (const struct phi_quantized_matrix *q = phi_net_quantized(net); q; q = q->next)
             found |= strcmp(q->stem, "lm_head") == 0;
@@ -394,8 +413,10 @@ static void test_every_failed_allocation_is_reported(void **state)
         struct phi_net *net;
         assert_int_equal(phi_config_read(golden_path("phi-head64", ""), &config, NULL), PHI_OK);
         widen(&config);
-        struct phi_net_options o = {.config = &config, .kernels = &phi_kernels_ref,
-                                    .n_threads = 2, .dtype = PHI_BFLOAT16,
+        struct phi_net_options o = {.config = &config,
+                                    .kernels = &phi_kernels_ref,
+                                    .n_threads = 2,
+                                    .dtype = PHI_BFLOAT16,
                                     .quantization = PHI_W4A8};
         phi_alloc_fail_nth(n);
         enum phi_status status = phi_net_open(&o, &net, &err);
