@@ -133,7 +133,7 @@ const struct cli_option_group serve_limit_group = {
          .help = "vLLM's name of --max-header-bytes"},
         {.name = "max-connections", .kind = CLI_INT, AT(max_connections), .initial = "16384",
          .min = 1, .max = 1 << 20, .help = "connections at a time"},
-        {.name = "http-threads", .kind = CLI_INT, AT(http_threads), .initial = "2", .min = 1,
+        {.name = "http-threads", .kind = CLI_INT, AT(http_threads), .initial = "4", .min = 1,
          .max = 256, .help = "threads that read, tokenise and answer"},
         {.name = "idle-timeout", .kind = CLI_INT, AT(idle_timeout_s), .argument = "S",
          .initial = "90", .min = 1, .max = 86400,

@@ -34,7 +34,7 @@ void phi_server_options_init(struct phi_server_options *o)
         .idle_timeout_s = 90,
         .request_timeout_s = 60,
         .write_timeout_s = 60,
-        .n_threads = 2,
+        .n_threads = 4,
         .max_logprobs = 20,
         .response_role = "assistant",
         .stream_interval = 1,
