@@ -44,8 +44,9 @@ static enum phi_status add(struct writing *w, const char *stem, const char *suff
 {
     struct phi_buf name = {0};
     phi_buf_printf(&name, "%s.%s", stem, suffix);
-    struct phi_str kept =
-        name.failed ? (struct phi_str){0} : phi_arena_dup(&w->arena, phi_buf_str(&name));
+    struct phi_str kept = {0};
+    if (!name.failed)
+        kept = phi_arena_dup(&w->arena, phi_buf_str(&name));
     phi_buf_deinit(&name);
     if (!kept.data)
         return phi_fail_memory(err, "a tensor's name", strlen(stem));

@@ -16,6 +16,9 @@ import time
 import unittest
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tap  # noqa: E402
+
 PROGRAM = os.environ["PHIDELITY"]
 RANDOM = Path(os.environ["PHI_TESTS"]) / "golden" / "phi-head64"  # has no tokenizer
 TIED = Path(os.environ["PHI_TESTS"]) / "golden" / "phi3-gqa"  # in float32
@@ -460,47 +463,5 @@ class Kernels(Case):
         self.assertRegex(text, r"\A(ref rms_norm \S+ +1 thread +[\d.]+ us +[\d.]+ of +[\d.]+ GB/s +\d+%.*\n)+\Z")
 
 
-class Tap(unittest.TestResult):
-    """Prints each case as a line of TAP."""
-
-    n = 0
-    failed = False  # the case under way
-
-    def startTest(self, test):
-        super().startTest(test)
-        self.failed = False
-
-    def line(self, word, test, note=""):
-        self.n += 1
-        print(f"{word} {self.n} - {test.id().split('.', 1)[1]}{note}", flush=True)
-
-    def addSuccess(self, test):
-        self.line("ok", test)
-
-    def addSkip(self, test, reason):
-        self.line("ok", test, f" # SKIP {reason}")
-
-    def addFailure(self, test, err):
-        super().addFailure(test, err)
-        self.failed = True
-        print(self._exc_info_to_string(err, test), file=sys.stderr, flush=True)
-
-    addError = addFailure
-
-    def addSubTest(self, test, subtest, err):
-        if err:
-            print(subtest.id(), file=sys.stderr)
-            self.addFailure(test, err)
-
-    def stopTest(self, test):
-        super().stopTest(test)
-        if self.failed:
-            self.line("not ok", test)
-
-
 if __name__ == "__main__":
-    suite = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__])
-    print(f"1..{suite.countTestCases()}")
-    result = Tap()
-    suite.run(result)
-    sys.exit(0 if result.wasSuccessful() else 1)
+    tap.main()

@@ -24,6 +24,9 @@ import urllib.request
 from html.parser import HTMLParser
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tap  # noqa: E402
+
 PROGRAM = os.environ["PHIDELITY"]
 GOLDEN = Path(os.environ["PHI_TESTS"]) / "golden"
 REFERENCES = Path(__file__).resolve().parent / "references"
@@ -795,41 +798,5 @@ class RunBatch(Case):
             self.assertEqual(run("run-batch", *arguments).returncode, 2)
 
 
-class Tap(unittest.TestResult):
-    """One line per test; failures and skips are told on standard error."""
-
-    def __init__(self):
-        super().__init__()
-        self.failed = False
-
-    def line(self, verdict, test):
-        print(f"{verdict} {self.testsRun} - {test.id().partition('.')[2]}", flush=True)
-
-    def startTest(self, test):
-        super().startTest(test)
-        self.failed = False
-
-    def addFailure(self, test, err):
-        print(self._exc_info_to_string(err, test), file=sys.stderr)
-        self.failures.append((test, ""))
-        self.failed = True
-
-    addError = addFailure
-
-    def addSubTest(self, test, subtest, err):
-        if err:
-            print(subtest.id(), file=sys.stderr)
-            self.addFailure(test, err)
-
-    def stopTest(self, test):
-        super().stopTest(test)
-        self.line("not ok" if self.failed else "ok", test)
-
-
 if __name__ == "__main__":
-    module = sys.modules[__name__]
-    suite = unittest.defaultTestLoader.loadTestsFromNames(sys.argv[1:] or ["CheckAccuracy", "Align", "RunBatch"], module)
-    print(f"1..{suite.countTestCases()}")
-    result = Tap()
-    suite.run(result)
-    sys.exit(0 if result.wasSuccessful() else 1)
+    tap.main()

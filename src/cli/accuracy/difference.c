@@ -7,6 +7,7 @@
 static int best_of(const double *x, size_t n, int32_t best[DIFFERENCE_BEST])
 {
     int n_best = 0;
+    best[0] = 0;
     for (size_t i = 0; i < n; i++) {
         if (n_best == DIFFERENCE_BEST && x[i] <= x[best[n_best - 1]])
             continue;
@@ -20,10 +21,10 @@ static int best_of(const double *x, size_t n, int32_t best[DIFFERENCE_BEST])
 
 static double log_sum_exp(const double *x, size_t n, double greatest)
 {
-    double sum = 0;
+    double more = -1; /* than the greatest itself, which adds 1 */
     for (size_t i = 0; i < n; i++)
-        sum += exp(x[i] - greatest);
-    return greatest + log(sum);
+        more += exp(x[i] - greatest);
+    return greatest + log1p(more);
 }
 
 static int count_common(const int32_t *a, const int32_t *b, int n)

@@ -76,8 +76,9 @@ bool phi_field_integer(const json_t *v, int64_t *out)
         *out = json_integer_value(v);
         return true;
     }
+    static const double limit = 0x1p63;
     double real = json_is_real(v) ? json_real_value(v) : NAN;
-    if (!(real >= -0x1p63 && real < 0x1p63) || real != floor(real))
+    if (!(fabs(real) < limit) || real != floor(real))
         return false;
     *out = (int64_t)real;
     return true;
