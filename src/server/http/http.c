@@ -628,11 +628,7 @@ static enum phi_status start_daemon(struct phi_http *h, const struct tls_files *
     OPTION(CONNECTION_LIMIT, o->max_connections, NULL);
     OPTION(CONNECTION_MEMORY_LIMIT, o->max_header_bytes + CONNECTION_BYTES, NULL);
     OPTION(SIGPIPE_HANDLED_BY_APP, 1, NULL);
-#if MHD_VERSION < 0x00097701
-    /* A request without Host is refused; newer versions do that anyway, and take "strict" to mean
-     * that chunk extensions, which the standard allows, are refused too. */
-    OPTION(STRICT_FOR_CLIENT, 1, NULL);
-#endif
+    OPTION(STRICT_FOR_CLIENT, 1, NULL); /* a request without Host is refused */
     if (o->n_threads > 1)
         OPTION(THREAD_POOL_SIZE, o->n_threads, NULL);
     if (o->ssl_keyfile) {
