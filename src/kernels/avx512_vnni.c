@@ -256,7 +256,7 @@ PHI_INLINE void w4_rows_tile(const struct phi_quant_matmul *a, size_t row, size_
     tile_rows(a, row, w);
     for (; block * 16 + STEP <= n_bytes; block += 4) {
         const size_t at = block * 16;
-        prefetch_rows(w, at, ROWS * a->row_bytes);
+        prefetch_rows(w, at, PHI_STRIP_ROWS * a->row_bytes); /* short rows: further ahead */
         __m512i sums = w4_step(w, at, n_bytes, x + block * 32, x_sums + block, whole_step);
         add_step(&g, sums, group_blocks);
     }

@@ -107,6 +107,7 @@ struct linear {
     size_t n_tokens;
     float *y;
     size_t ld_y;
+    size_t n_strips, run; /* strips of one item */
 };
 
 /* The strips that the segments of K make: [PHI_N_SEGMENTS, n_tokens, PHI_STRIP_ROWS]. */
@@ -235,10 +236,9 @@ static void quant_strip(const struct linear *l, const struct phi_matrix *matrix,
         l->c->kernels->matmul_w4(&a);
 }
 
-/* Item = one strip of up to 16 weight rows, counted through all parts. */
-static void linear_strip(void *context, size_t item, int thread)
+/* One strip of up to 16 weight rows, counted through all parts. */
+static void linear_strip(const struct linear *l, size_t item, int thread)
 {
-    const struct linear *l = context;
     const struct phi_linear *w = l->w;
     size_t column = 0;
     int part = 0;
@@ -261,17 +261,36 @@ static void linear_strip(void *context, size_t item, int thread)
             y[m * l->ld_y + n] += bias[row + n];
 }
 
+static void linear_run(void *context, size_t item, int thread)
+{
+    const struct linear *l = context;
+    size_t end = phi_size_min((item + 1) * l->run, l->n_strips);
+    for (size_t strip = item * l->run; strip < end; strip++)
+        linear_strip(l, strip, thread);
+}
+
+/* With few tokens memory sets the speed, and a kernel names the rows that follow its own: they are
+ * its thread's next strip in a longer run. */
+static size_t run_of_strips(const struct phi_compute *c, size_t n_strips, size_t n_tokens)
+{
+    enum { FEW_TOKENS = 8, MAX_RUN = 8, RUNS_PER_THREAD = 8 };
+    size_t n_runs = (size_t)phi_pool_n_threads(c->pool) * RUNS_PER_THREAD;
+    if (n_tokens > FEW_TOKENS)
+        return 1;
+    return phi_size_max(1, phi_size_min(MAX_RUN, n_strips / n_runs));
+}
+
 void phi_op_linear(struct phi_compute *c, const struct phi_linear *w, const struct phi_acts *x,
                    size_t n_tokens, float *y, size_t ld_y)
 {
-    struct linear l = {c, w, x, n_tokens, y, ld_y};
-    size_t n_strips = 0;
+    struct linear l = {.c = c, .w = w, .x = x, .n_tokens = n_tokens, .y = y, .ld_y = ld_y};
     if (n_tokens == 0)
         return;
     assert(phi_op_linear_scratch_bytes(w->n_in, w->segmented, n_tokens) <= c->scratch_bytes);
     for (int i = 0; i < w->n_parts; i++)
-        n_strips += phi_size_ceil_div(w->parts[i].n_rows, PHI_STRIP_ROWS);
-    phi_compute_each(c, n_strips, linear_strip, &l);
+        l.n_strips += phi_size_ceil_div(w->parts[i].n_rows, PHI_STRIP_ROWS);
+    l.run = run_of_strips(c, l.n_strips, n_tokens);
+    phi_compute_each(c, phi_size_ceil_div(l.n_strips, l.run), linear_run, &l);
 }
 
 /* ---------------------------------------------------------------- rows */
