@@ -56,7 +56,7 @@ struct comparison {
     size_t n_rows, n_same, n_nll;
 };
 
-static void die(const char *text)
+static _Noreturn void die(const char *text)
 {
     fprintf(stderr, "bench_quant_error: %s\n", text);
     exit(1);

@@ -1,6 +1,7 @@
 /* kernel_cases.c: the list of cases, their inputs and their calls. See kernel_cases.h. */
 #include "kernel_cases.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -377,7 +378,7 @@ static void make_quantize(struct kernel_run *run)
     float *x = matrix(run, 1, c->k, c->k, F32, 0);
     output(run, phi_quant_padded(c->k) + phi_quant_n_sums(c->k) * 4 + 64);
     if (c->gap == 5 && x) /* one of the forms of row_cases: not finite */
-        x[c->k / 2] = c->k % 2 ? 1.0f / 0.0f : 0.0f / 0.0f;
+        x[c->k / 2] = c->k % 2 ? INFINITY : NAN;
     run->x = x;
 }
 
@@ -560,7 +561,7 @@ static void call_quantize(const struct kernel_run *run, const struct phi_kernels
     struct phi_quant_row row = {aligned_alloc(64, padded), malloc(n_sums * sizeof *row.sums)};
     float scale = t->quantize_row(row, run->x, run->c.k, form);
     if (scale != scale)
-        scale = 0.0f / 0.0f; /* any NaN is as good as another */
+        scale = NAN; /* any is as good as another; 0.0f / 0.0f has another sign with each compiler */
     memcpy(out, row.q, padded);
     memcpy((char *)out + padded, row.sums, n_sums * sizeof *row.sums);
     memcpy((char *)out + padded + n_sums * sizeof *row.sums, &scale, sizeof scale);
