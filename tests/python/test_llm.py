@@ -185,9 +185,9 @@ class Llm(unittest.TestCase):
 
     def test_priority(self):
         with LLM(CODE, max_num_seqs=1, scheduling_policy="priority", disable_log_stats=False) as llm:
-            # The first keeps the engine busy until the others are there.
+            # The first goes first, whoever is there by then, and keeps the engine busy until all are.
             long = SamplingParams(temperature=0, max_tokens=1000, ignore_eos=True)
-            outputs = quiet(llm, [PROMPTS[0]] * 4, [long] + [GREEDY] * 3, priority=[9, 3, 2, 1])
+            outputs = quiet(llm, [PROMPTS[0]] * 4, [long] + [GREEDY] * 3, priority=[0, 3, 2, 1])
             self.assertEqual(texts(outputs[1:]), [self.expected[0]] * 3)
             starts = [o.metrics.scheduled_ts + o.metrics.arrival_time for o in outputs]
             self.assertLess(starts[3], starts[2])
