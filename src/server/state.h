@@ -31,7 +31,7 @@ struct phi_server {
     const struct phi_sampling *sampling; /* defaults of what a request leaves out */
 
     atomic_int phase;    /* enum phi_server_phase */
-    atomic_long n_jobs;  /* jobs that exist: what /load reports and what a drain waits for */
+    atomic_long n_jobs;  /* jobs that exist: what /load reports */
 
     /* Owned by server.c. */
     struct phi_http *http;
