@@ -73,6 +73,7 @@ struct align_plan {
     bool with_short, with_long;
     int short_tokens, long_tokens; /* lengths of answers */
     int long_prompt;               /* tokens; 0 = where the model's context changes */
+    int max_model_len;             /* tokens of prompt and answer; 0 = the model's */
     const char *prompts;           /* a file instead of our own short prompts; NULL = none */
 };
 

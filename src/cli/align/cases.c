@@ -152,6 +152,8 @@ static enum phi_status add_long(struct align *a, const struct align_plan *plan,
                                 const struct phi_model_info *m, struct phi_error *err)
 {
     size_t answer = (size_t)plan->long_tokens, max = (size_t)m->max_position_embeddings;
+    if (plan->max_model_len > 0)
+        max = phi_size_min(max, (size_t)plan->max_model_len);
     size_t original = (size_t)m->original_max_position_embeddings;
     bool crosses = original > 0 && original < max;
     size_t n = plan->long_prompt > 0 ? (size_t)plan->long_prompt
@@ -159,8 +161,7 @@ static enum phi_status add_long(struct align *a, const struct align_plan *plan,
                          : phi_size_min(max - phi_size_min(max, answer + MARGIN), LONG_DEFAULT);
     if (n + answer > max)
         return phi_fail(err, PHI_ERR_TOO_LONG,
-                        "a prompt of %zu tokens and an answer of %zu exceed the model's context of "
-                        "%zu",
+                        "a prompt of %zu tokens and an answer of %zu exceed the context of %zu",
                         n, answer, max);
     PHI_TRY(add_long_of(a, n, plan->long_tokens, err));
     if (plan->long_prompt == 0 && crosses && original + 4 * 32 + answer <= max)

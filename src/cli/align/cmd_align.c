@@ -165,8 +165,10 @@ static enum phi_status prepare(struct session *s, struct phi_error *err)
         .prompts = own->prompts,
     };
     PHI_TRY(cli_open_model(s->args, &s->flags->common, &s->flags->model, &a->m, err));
-    PHI_TRY(align_make_cases(a, &plan, err));
     PHI_TRY(cli_engine_options(s->args, &s->flags->engine, s->flags->model.seed, 1, a->m, &o, err));
+    if (cli_given(s->args, "max-model-len"))
+        plan.max_model_len = o.max_model_len;
+    PHI_TRY(align_make_cases(a, &plan, err));
     if (!cli_given(s->args, "max-model-len"))
         o.max_model_len = (int)phi_size_min(align_longest(a), INT_MAX);
     PHI_TRY(phi_engine_create(a->m, &o, &a->e, err));
