@@ -61,10 +61,15 @@ def flags_of(options: Mapping[str, Any]) -> list[str]:
     return flags
 
 
-def _environment() -> dict[str, str]:
-    """Ours without what would set the server's flags."""
+def clean_environment() -> dict[str, str]:
+    """Ours without what would set the program's flags."""
     return {name: value for name, value in os.environ.items()
             if name == "PHI_ISA" or not name.startswith(("PHI_", "VLLM_"))}
+
+
+def dying_with_us(command: Sequence[str]) -> list[str]:
+    """The command in a form that the kernel ends when the thread that starts it does."""
+    return [sys.executable, "-S", "-E", "-c", _LAUNCHER, str(os.getpid()), *command]
 
 
 def _stop(process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
@@ -97,8 +102,8 @@ class ServerProcess:
         command = [program or find_program(), "serve", str(model), "--host=127.0.0.1", f"--port={self.port}", *flags]
         # A session of its own: Ctrl-C is for us, who then stop it.
         self._process = subprocess.Popen(
-            [sys.executable, "-S", "-E", "-c", _LAUNCHER, str(os.getpid()), *command], stdin=subprocess.DEVNULL,
-            stdout=self._log, stderr=self._log, env=_environment(), start_new_session=True)
+            dying_with_us(command), stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log,
+            env=clean_environment(), start_new_session=True)
         self._stopper = weakref.finalize(self, _stop, self._process, self._log)
         self.pid = self._process.pid
         try:
