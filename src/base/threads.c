@@ -44,6 +44,7 @@ struct phi_pool {
     phi_pool_fn fn; /* of the job: written by the owner before the ticket */
     void *context;
     size_t n_items;
+    const atomic_bool *cancel; /* items that begin while it is true are not done; or NULL */
 
     _Alignas(64) atomic_uint_fast64_t ticket;
     _Alignas(64) atomic_size_t n_done; /* items */
@@ -96,6 +97,12 @@ static void wait_for_job(struct phi_pool *pool)
     pthread_mutex_unlock(&pool->lock);
 }
 
+static void do_item(const struct phi_pool *pool, size_t item, int thread)
+{
+    if (!pool->cancel || !atomic_load_explicit(pool->cancel, memory_order_relaxed))
+        pool->fn(pool->context, item, thread);
+}
+
 /* Does items of the present job until nobody has any left to take. */
 static void do_items(struct phi_pool *pool, int thread)
 {
@@ -105,7 +112,7 @@ static void do_items(struct phi_pool *pool, int thread)
         if (!atomic_compare_exchange_weak_explicit(&pool->ticket, &ticket, ticket - 1,
                                                    memory_order_acq_rel, memory_order_acquire))
             continue;
-        pool->fn(pool->context, pool->n_items - items_left(ticket), thread);
+        do_item(pool, pool->n_items - items_left(ticket), thread);
         n_done++;
         ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
     }
@@ -219,6 +226,11 @@ int phi_pool_n_threads(const struct phi_pool *pool)
     return pool->n_threads;
 }
 
+void phi_pool_set_cancel(struct phi_pool *pool, const atomic_bool *cancel)
+{
+    pool->cancel = cancel;
+}
+
 /* Spins, then sleeps: on a busy machine a worker may be stopped in the middle of an item, and an
  * owner that only yields takes the processor from it again and again. Either the worker that finishes
  * last sees `owner_sleeps`, or the owner sees it in `n_done`. */
@@ -245,14 +257,14 @@ static void wait_for_items(struct phi_pool *pool)
 void phi_pool_run(struct phi_pool *pool, size_t n_items, phi_pool_fn fn, void *context)
 {
     assert(n_items <= UINT32_MAX);
-    if (n_items <= 1 || pool->n_threads == 1) {
-        for (size_t i = 0; i < n_items; i++)
-            fn(context, i, 0);
-        return;
-    }
     pool->fn = fn;
     pool->context = context;
     pool->n_items = n_items;
+    if (n_items <= 1 || pool->n_threads == 1) {
+        for (size_t i = 0; i < n_items; i++)
+            do_item(pool, i, 0);
+        return;
+    }
     atomic_store_explicit(&pool->n_done, 0, memory_order_relaxed);
     uint64_t job = (atomic_load_explicit(&pool->ticket, memory_order_relaxed) >> 32) + 1;
     atomic_store(&pool->ticket, job << 32 | n_items);

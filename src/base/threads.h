@@ -9,6 +9,9 @@
 
 #include "base/status.h"
 
+#include <stdatomic.h>
+#include <stdbool.h>
+
 struct phi_pool;
 
 /* An item 0 <= item < n_items, on a thread 0 <= thread < n_threads. */
@@ -25,6 +28,11 @@ int phi_pool_n_threads(const struct phi_pool *pool);
 /* Each item once, in rising order of their beginnings. n_items < 2^32. One item, or one thread, runs on
  * the owner without waking anybody. */
 void phi_pool_run(struct phi_pool *pool, size_t n_items, phi_pool_fn fn, void *context);
+
+/* From now on items are skipped once *cancel is true, so that a job ends with those under way. What
+ * the skipped ones would have written is missing: who sets this looks at *cancel after the last job.
+ * NULL = never. For the owner, between jobs. */
+void phi_pool_set_cancel(struct phi_pool *pool, const atomic_bool *cancel);
 
 /* Processors that this process may use (affinity mask and container quota), counting each physical
  * core once; >= 1. */

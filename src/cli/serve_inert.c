@@ -17,7 +17,8 @@
 #define ONE_WAY "there is one implementation"
 #define ALWAYS_CHUNKED \
     "prompts that are longer than a step has tokens for are always split, without any effect on " \
-    "the answer, and share each step in order of arrival"
+    "the answer, and share each step in order of arrival; the long ones have a quarter of it " \
+    "while others are there"
 #define IS_DEFAULT "it is the default"
 #define TEXT_ONLY "the models are text only"
 #define NO_EXPERTS "the models have no experts"

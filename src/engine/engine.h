@@ -38,6 +38,7 @@ struct phi_engine {
     struct phi_request *live;   /* all requests with answers that go on */
     struct phi_request *ended;  /* let go in this step, but still named by its plan */
     uint64_t n_requests;        /* begun; numbers the random streams of those without a seed */
+    bool broke_off_others;      /* by breaking off the last step */
     double step_s;              /* when the forward pass of this step was done */
 
     /* Any thread. */

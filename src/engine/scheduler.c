@@ -174,9 +174,13 @@ static void reserve_for_running(struct phi_scheduler *s)
     }
 }
 
+/* Of a step's rows, what long prompts may have together while they keep others waiting. */
+enum { LONG_SHARE = 4 };
+
 /* What the step has left. */
 struct budget {
     uint32_t rows;
+    uint32_t long_rows;  /* of them, for long prompts that keep others waiting */
     uint32_t logit_rows; /* beyond the one that each running sequence may need */
 };
 
@@ -192,11 +196,47 @@ static bool samples_after(const struct phi_sequence *q, uint32_t n)
     return q->n_computed + n == q->n_tokens && phi_sequence_samples(q);
 }
 
+/* A prompt that needs several steps even by itself. */
+static bool is_long(const struct phi_scheduler *s, const struct phi_sequence *q)
+{
+    return q->n_tokens - q->n_computed > s->limits.max_num_batched_tokens;
+}
+
+/* Whether steps full of q, which is long, would be too slow for somebody else: one who runs and is not
+ * long, or one who waits, but not for q's own prompt, and whose priority is not less. */
+static bool keeps_others_waiting(const struct phi_scheduler *s, const struct phi_sequence *q)
+{
+    bool ranked = s->limits.policy == PHI_PRIORITY;
+    for (uint32_t i = 0; i < s->n_running; i++) {
+        const struct phi_sequence *other = s->running[i];
+        if (!is_long(s, other) && !(ranked && other->priority > q->priority))
+            return true;
+    }
+    for (const struct phi_sequence *other = s->waiting_first; other; other = other->next) {
+        if (ranked && other->priority > q->priority)
+            return false;
+        if (!q->group || other->group != q->group)
+            return true;
+    }
+    return false;
+}
+
+/* Rows that q gets of the budget. */
+static uint32_t share_of(const struct phi_scheduler *s, const struct phi_sequence *q,
+                         struct budget *budget)
+{
+    uint32_t n = (uint32_t)phi_size_min(q->n_tokens - q->n_computed, budget->rows);
+    if (n == 0 || !is_long(s, q) || !keeps_others_waiting(s, q))
+        return n;
+    n = (uint32_t)phi_size_min(n, phi_size_max(budget->long_rows, 1));
+    budget->long_rows -= (uint32_t)phi_size_min(n, budget->long_rows);
+    return n;
+}
+
 /* Adds the next rows of a running q, as many as the budget allows. */
 static void plan_rows(struct phi_scheduler *s, struct phi_sequence *q, struct budget *budget)
 {
-    size_t remaining = q->n_tokens - q->n_computed;
-    uint32_t n = (uint32_t)phi_size_min(remaining, budget->rows);
+    uint32_t n = share_of(s, q, budget);
     while (n > 1 && n_scores_of(q, n) + samples_after(q, n) > budget->logit_rows + 1)
         n--;
     if (n == 0)
@@ -377,6 +417,7 @@ const struct phi_plan *phi_scheduler_plan(struct phi_scheduler *s)
     plan->n_preempted = plan->n_crossed = 0;
     reserve_for_running(s);
     struct budget budget = {s->limits.max_num_batched_tokens,
+                            s->limits.max_num_batched_tokens / LONG_SHARE,
                             s->limits.max_logit_rows - s->n_running};
     plan_running(s, &budget);
     if (plan->n_preempted == 0)

@@ -5,10 +5,12 @@
  * step has a budget of token rows. Sequences that run come first, in that order: one row for each
  * that only needs its next token, the rest of the budget for prompts, in chunks. Then waiting
  * sequences are admitted, in that order and none before another, while sequence slots, budget and
- * blocks last. A sequence gets the blocks of all its tokens at once. When blocks run out, the last
- * of those that run gives its blocks back and waits again, to be computed again later: what it has
- * said is kept, and by docs/NUMERICS.md its keys and values come out the same. So the first of all
- * that are there moves on in every step in which it runs, and nobody who came later can keep it
+ * blocks last. A prompt that is longer than a step would, step by step, keep everybody from their
+ * next tokens: while there is somebody else, all such prompts together get a quarter of the rows,
+ * each at least one. A sequence gets the blocks of all its tokens at once. When blocks run out, the
+ * last of those that run gives its blocks back and waits again, to be computed again later: what it
+ * has said is kept, and by docs/NUMERICS.md its keys and values come out the same. So the first of
+ * all that are there moves on in every step in which it runs, and nobody who came later can keep it
  * from running for ever.
  *
  * LongRoPE: the keys of a sequence of more than `original_length` tokens are made with the long

@@ -33,6 +33,14 @@ static void fill_logit_rows(const struct phi_engine *e, const struct phi_plan_en
         *rows = entry->first_row + entry->n_rows - 1;
 }
 
+/* Most of the step's rows are this entry's, so that it is not worth finishing without them. But who
+ * shares steps with prompts that come and are cancelled has every second one finished. */
+static bool dominates(const struct phi_engine *e, const struct phi_plan *plan,
+                      const struct phi_plan_entry *entry)
+{
+    return plan->n_entries == 1 || (entry->n_rows > plan->n_rows / 2 && !e->broke_off_others);
+}
+
 /* Either this sees that the request was cancelled in the meantime, or who cancels it sees that it
  * is dominant. */
 static void set_dominant(struct phi_engine *e, struct phi_request *r)
@@ -77,7 +85,7 @@ static struct phi_batch make_batch(struct phi_engine *e, const struct phi_plan *
             .blocks = entry->sequence->blocks,
             .long_regime = entry->sequence->long_regime,
         };
-        if (entry->n_rows > plan->n_rows / 2)
+        if (dominates(e, plan, entry))
             set_dominant(e, a->request);
         is_traced = is_traced || a->request->trace;
     }
@@ -254,6 +262,7 @@ void phi_engine_step(struct phi_engine *e)
         return;
     struct phi_batch batch = make_batch(e, plan);
     enum phi_status status = phi_forward(e->model->net, e->workspace, &e->kv, &batch, &err);
+    e->broke_off_others = status == PHI_ERR_CANCELLED && plan->n_entries > 1;
     if (status == PHI_ERR_CANCELLED)
         return; /* nothing is counted as computed: those that stay are planned again */
     e->step_s = phi_clock_s();

@@ -95,6 +95,8 @@ void phi_step_norm(struct phi_pass *p, const struct phi_norm *norm, float *x, co
 void phi_step_attention(struct phi_pass *p, int layer);
 /* x += a + b (b may be NULL), in the order (a + b) + x. */
 void phi_step_residual(struct phi_pass *p, float *x, const float *a, const float *b);
+/* The pass is given up; what has been computed may have gaps. */
+bool phi_step_cancelled(const struct phi_pass *p);
 /* Shows a tensor [n_tokens, H] to the batch's probe, where there is one, as "name.i". */
 void phi_step_probe(const struct phi_pass *p, const char *name, int i, const float *data);
 /* Applies fn to every row of the batch, in parallel. */

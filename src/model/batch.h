@@ -39,7 +39,7 @@ struct phi_batch {
     const uint32_t *logit_rows; /* [n_logit_rows] distinct rows whose logits are wanted */
     size_t n_logit_rows;
     float *logits;             /* out: [n_logit_rows, vocab_size] */
-    const atomic_bool *cancel; /* NULL, or checked between layers */
+    const atomic_bool *cancel; /* NULL, or checked before each item of each parallel stage */
 
     /* Called with named intermediate tensors, float32 [n_tokens, n_cols]: "hidden.0" = embeddings,
      * "attention.i" and "mlp.i" = what the two parts of layer i add, "hidden.i" = the stream after

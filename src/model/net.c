@@ -243,9 +243,23 @@ static void head_row(struct phi_pass *p, size_t i)
     phi_acts_store(net->kernels, &in, i, x, h);
 }
 
-static bool cancelled(const struct phi_batch *b)
+/* The pool skips the items of all stages once the batch is cancelled. */
+static void run_layers(struct phi_pass *p)
 {
-    return b->cancel && atomic_load_explicit(b->cancel, memory_order_relaxed);
+    const struct phi_net *net = p->net;
+    const struct phi_batch *batch = p->batch;
+    struct phi_workspace *ws = p->ws;
+    phi_step_rows(p, embed_row, batch->n_tokens);
+    phi_step_probe(p, "hidden", 0, ws->x);
+    for (int i = 0; i < net->config.n_layers && !phi_step_cancelled(p); i++) {
+        p->layer = i;
+        net->arch->layer(p, i);
+        phi_step_probe(p, "hidden", i + 1, ws->x);
+    }
+    phi_step_rows(p, head_row, batch->n_logit_rows);
+    const struct phi_acts in = phi_acts_for(&ws->head_in, &net->head);
+    phi_op_linear(&ws->compute, &net->head, &in, batch->n_logit_rows, batch->logits,
+                  net->head.n_out);
 }
 
 enum phi_status phi_forward(const struct phi_net *net, struct phi_workspace *ws,
@@ -259,20 +273,8 @@ enum phi_status phi_forward(const struct phi_net *net, struct phi_workspace *ws,
         for (uint32_t r = 0; r < batch->seqs[s].n_rows; r++)
             ws->row_seq[batch->seqs[s].first_row + r] = s;
     p.n_tiles = phi_attention_plan(&p);
-    phi_step_rows(&p, embed_row, batch->n_tokens);
-    phi_step_probe(&p, "hidden", 0, ws->x);
-    for (int i = 0; i < net->config.n_layers; i++) {
-        if (cancelled(batch))
-            return phi_fail(err, PHI_ERR_CANCELLED, "cancelled");
-        p.layer = i;
-        net->arch->layer(&p, i);
-        phi_step_probe(&p, "hidden", i + 1, ws->x);
-    }
-    if (batch->n_logit_rows == 0)
-        return PHI_OK;
-    phi_step_rows(&p, head_row, batch->n_logit_rows);
-    const struct phi_acts in = phi_acts_for(&ws->head_in, &net->head);
-    phi_op_linear(&ws->compute, &net->head, &in, batch->n_logit_rows, batch->logits,
-                  net->head.n_out);
-    return PHI_OK;
+    phi_pool_set_cancel(ws->compute.pool, batch->cancel);
+    run_layers(&p);
+    phi_pool_set_cancel(ws->compute.pool, NULL);
+    return phi_step_cancelled(&p) ? phi_fail(err, PHI_ERR_CANCELLED, "cancelled") : PHI_OK;
 }

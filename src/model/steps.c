@@ -3,10 +3,15 @@
 
 #include <stdio.h>
 
+bool phi_step_cancelled(const struct phi_pass *p)
+{
+    return p->batch->cancel && atomic_load_explicit(p->batch->cancel, memory_order_relaxed);
+}
+
 void phi_step_probe(const struct phi_pass *p, const char *name, int i, const float *data)
 {
     char text[32];
-    if (!p->batch->probe)
+    if (!p->batch->probe || phi_step_cancelled(p))
         return;
     snprintf(text, sizeof text, "%s.%d", name, i);
     p->batch->probe(p->batch->probe_context, text, data, (size_t)p->net->config.hidden_size);

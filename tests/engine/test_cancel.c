@@ -124,11 +124,88 @@ static void test_dominating_prompt(void **state)
     assert_int_equal(phi_alloc_violations(), 0);
 }
 
+/* One whose steps are shared by long prompts that are cancelled one after the other in the middle of
+ * them. */
+struct companion {
+    struct phi_engine *engine;
+    struct phi_request *prompts[3];
+    int n_begun;
+};
+
+static int ignore_logits(void *context, size_t first_row, size_t n_rows, const float *logits)
+{
+    (void)context, (void)first_row, (void)n_rows, (void)logits;
+    return 0;
+}
+
+static void cancel_one(void *context, const char *name, size_t first_row, size_t n_rows,
+                       size_t n_cols, const float *data)
+{
+    struct companion *c = context;
+    (void)first_row, (void)n_rows, (void)n_cols, (void)data;
+    if (strcmp(name, "hidden.1") == 0 && c->n_begun < 3)
+        phi_request_cancel(c->prompts[c->n_begun++]);
+}
+
+static void *companion_main(void *arg)
+{
+    struct companion *c = arg;
+    static const int32_t ids[] = {1, 2, 3};
+    struct phi_error err;
+    if (phi_engine_trace(c->engine, ids, 3, ignore_logits, cancel_one, c, &err) != PHI_OK)
+        fail_msg("%s", err.text);
+    return NULL;
+}
+
+static void wait_for_waiting(struct phi_engine *e, int n)
+{
+    struct phi_engine_stats now;
+    do
+        phi_engine_get_stats(e, &now);
+    while (now.n_waiting != n);
+}
+
+/* The first such step is broken off, the second one is not: the others move on. */
+static void test_others_move_on(void **state)
+{
+    (void)state;
+    enum { N = 448 };
+    char path[1024];
+    const char *models = getenv("PHI_MODELS");
+    snprintf(path, sizeof path, "%s/phi-tiny-code", models ? models : "models");
+    struct phi_model *m = open_model(path, PHI_FLOAT32, 2);
+    struct companion c = {.engine = create_engine(m, NULL)};
+    struct phi_sampling s = greedy(4);
+    struct phi_engine_stats before, after;
+    struct held held;
+    pthread_t thread;
+    int32_t ids[N];
+    hold_engine(&held, c.engine);
+    phi_engine_get_stats(c.engine, &before);
+    pthread_create(&thread, NULL, companion_main, &c);
+    wait_for_waiting(c.engine, 1);
+    for (int i = 0; i < 3; i++) {
+        for (int j = 0; j < N; j++)
+            ids[j] = (j * 7 + i) % 400;
+        c.prompts[i] = submit(c.engine, ids, N, &s);
+    }
+    let_engine_go(&held);
+    pthread_join(thread, NULL);
+    phi_engine_get_stats(c.engine, &after);
+    assert_int_equal(c.n_begun, 2);
+    assert_true(after.n_steps >= before.n_steps + 1);
+    for (int i = 0; i < 3; i++)
+        phi_request_release(c.prompts[i]);
+    phi_engine_destroy(c.engine);
+    phi_model_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_of_many),
         cmocka_unit_test(test_dominating_prompt),
+        cmocka_unit_test(test_others_move_on),
     };
     return cmocka_run_group_tests_name("engine/cancel", tests, NULL, NULL);
 }

@@ -356,14 +356,78 @@ static void test_decodes_beside_chunks(void **state)
     assert_int_equal(plan->n_rows, 8);
     phi_scheduler_commit(&f.scheduler);
     add(&f, 1, 1);
-    for (int step = 0; step < 2; step++) {
+    plan = phi_scheduler_plan(&f.scheduler);
+    assert_int_equal(plan->n_entries, 2);
+    phi_scheduler_commit(&f.scheduler);
+    for (int step = 0; step < 3; step++) {
+        f.q[1].n_tokens++; /* what it said */
         plan = phi_scheduler_plan(&f.scheduler);
-        assert_int_equal(plan->n_entries, step == 0 ? 1 : 2);
-        assert_int_equal(plan->n_rows, step == 0 ? 8 : 5);
+        assert_int_equal(plan->n_entries, 2);
         phi_scheduler_commit(&f.scheduler);
+        assert_int_equal(f.q[1].n_computed, f.q[1].n_tokens);
     }
     assert_int_equal(f.q[0].n_computed, 20);
-    assert_int_equal(f.q[1].n_computed, 1);
+    tear_down(&f);
+}
+
+/* The next step's rows of the four sequences. */
+static void check_rows(struct fixture *f, const uint32_t expected[4])
+{
+    uint32_t n_rows[4] = {0};
+    const struct phi_plan *plan = phi_scheduler_plan(&f->scheduler);
+    for (uint32_t i = 0; i < plan->n_entries; i++)
+        n_rows[plan->entries[i].sequence - f->q] = plan->entries[i].n_rows;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(n_rows[i], expected[i]);
+    phi_scheduler_commit(&f->scheduler);
+}
+
+#define ROWS(...) ((const uint32_t[4]){__VA_ARGS__})
+
+/* A short prompt has its token in the step after it has come, whoever is in the middle of long
+ * ones, and that step is a small one. */
+static void test_long_prompts_make_room(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, (struct phi_scheduler_limits){4, 16, 4, 4, 0, PHI_FCFS}, 64);
+    add(&f, 0, 100);
+    check_rows(&f, ROWS(16)); /* nobody else is there */
+    add(&f, 1, 90);
+    check_rows(&f, ROWS(4, 12)); /* it may not be as long as it looks: its start may be cached */
+    check_rows(&f, ROWS(16)); /* but it is, and can wait */
+    add(&f, 2, 9);
+    check_rows(&f, ROWS(4, 1, 9));
+    f.q[2].n_tokens++;
+    add(&f, 3, 12);
+    check_rows(&f, ROWS(4, 1, 1, 10)); /* the step is full */
+    f.q[2].n_tokens++;
+    check_rows(&f, ROWS(4, 1, 1, 2));
+    phi_scheduler_end(&f.scheduler, &f.q[2]);
+    phi_scheduler_end(&f.scheduler, &f.q[3]);
+    for (int step = 0; step < 3; step++)
+        check_rows(&f, ROWS(16));
+    check_rows(&f, ROWS(4, 4)); /* its last rows; the other has somebody beside it */
+    tear_down(&f);
+}
+
+/* Those who are to wait anyway do not make a long prompt's steps small: the other answers to it, and lower
+ * priorities. */
+static void test_long_prompts_alone(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, (struct phi_scheduler_limits){4, 16, 4, 4, 0, PHI_PRIORITY}, 64);
+    f.q[0].group = f.q[1].group = &f;
+    f.q[2].priority = 1;
+    f.q[3].priority = -1;
+    for (int i = 0; i < 3; i++)
+        add(&f, i, i < 2 ? 100 : 9);
+    check_rows(&f, ROWS(16));
+    add(&f, 3, 9);
+    check_rows(&f, ROWS(4, 0, 3, 9));
+    phi_scheduler_end(&f.scheduler, &f.q[3]);
+    check_rows(&f, ROWS(16));
     tear_down(&f);
 }
 
@@ -517,6 +581,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decodes_beside_chunks),
+        cmocka_unit_test(test_long_prompts_make_room),
+        cmocka_unit_test(test_long_prompts_alone),
         cmocka_unit_test(test_crossing),
         cmocka_unit_test(test_preemption),
         cmocka_unit_test(test_priorities),

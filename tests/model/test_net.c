@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/alloc.h"
 #include "base/size.h"
 #include "kernels/elementary.h"
 #include "net_fixture.h"
@@ -236,6 +237,70 @@ static void test_long_context(void **state)
     }
 }
 
+/* ---------------------------------------------------------------- giving up */
+
+/* The reference kernels, which count products of strips and cancel the pass at one of them. */
+static struct {
+    atomic_bool cancel;
+    atomic_int n_products, cancel_at;
+} breaking;
+
+static void breaking_matmul(const struct phi_matmul *a)
+{
+    if (atomic_fetch_add(&breaking.n_products, 1) == breaking.cancel_at)
+        atomic_store(&breaking.cancel, true);
+    phi_kernels_ref.matmul_f32(a);
+}
+
+static int n_products_until(const struct net_fixture *f, struct phi_workspace *ws,
+                          const struct phi_kv *kv, int cancel_at, enum phi_status expected)
+{
+    enum { N = 24 };
+    static const uint32_t blocks[N / 16 + 1] = {0, 1}, row = N - 1;
+    int32_t ids[N];
+    struct phi_error err;
+    for (int i = 0; i < N; i++)
+        ids[i] = i;
+    float *logits = malloc((size_t)f->config.vocab_size * sizeof *logits);
+    const struct phi_batch_seq seq = {.n_rows = N, .blocks = blocks};
+    const struct phi_batch b = {.tokens = ids, .n_tokens = N, .seqs = &seq, .n_seqs = 1,
+                                .logit_rows = &row, .n_logit_rows = 1, .logits = logits,
+                                .cancel = &breaking.cancel};
+    atomic_store(&breaking.cancel, false);
+    atomic_store(&breaking.n_products, 0);
+    atomic_store(&breaking.cancel_at, cancel_at);
+    assert_int_equal(phi_forward(f->net, ws, kv, &b, &err), expected);
+    free(logits);
+    return atomic_load(&breaking.n_products);
+}
+
+/* In the middle of whichever stage: each thread ends the strip that it is in, which may be one of
+ * several segments, and begins no other. */
+static void test_cancelled_within_a_stage(void **state)
+{
+    (void)state;
+    struct phi_kernels kernels = phi_kernels_ref;
+    kernels.matmul_f32 = breaking_matmul;
+    struct net_fixture f;
+    net_fixture_open(&f, "phi3-gqa", PHI_FLOAT32, &kernels);
+    struct phi_kv kv = {.dtype = PHI_FLOAT32, .n_blocks = 2, .block_size = 16,
+                        .block_bytes = phi_kv_block_bytes(f.net, 16, PHI_FLOAT32)};
+    kv.data = phi_alloc_aligned(64, kv.n_blocks * kv.block_bytes);
+    for (int n_threads = 1; n_threads <= 3; n_threads++) {
+        struct phi_workspace *ws;
+        assert_int_equal(phi_workspace_create(f.net, 24, 1, n_threads, &ws, NULL), PHI_OK);
+        int n_all = n_products_until(&f, ws, &kv, -1, PHI_OK);
+        assert_true(n_all > 100);
+        for (int at = 0; at < n_all; at++)
+            assert_in_range(n_products_until(&f, ws, &kv, at, PHI_ERR_CANCELLED), at + 1,
+                            at + n_threads * PHI_N_SEGMENTS);
+        assert_int_equal(n_products_until(&f, ws, &kv, -1, PHI_OK), n_all);
+        phi_workspace_destroy(ws);
+    }
+    phi_free(kv.data);
+    net_fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,6 +308,7 @@ int main(void)
         cmocka_unit_test(test_golden_hashes_on_every_isa),
         cmocka_unit_test(test_bits_do_not_depend_on_the_way),
         cmocka_unit_test(test_long_context),
+        cmocka_unit_test(test_cancelled_within_a_stage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
