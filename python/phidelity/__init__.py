@@ -11,10 +11,12 @@ docs/PYTHON.md has what is the same as in vLLM and what is not.
 from __future__ import annotations
 
 from ._library import __version__, start_log
+from .engine_args import EngineArgs
 from .exceptions import (ChatTemplateResolutionError, EngineClosedError, EngineError, ValidationError,
                          VLLMValidationError)
 from .inputs import TextPrompt, TokensPrompt
 from .llm import LLM
+from .llm_engine import LLMEngine
 from .logprobs import Logprob
 from .outputs import CompletionOutput, RequestOutput
 from .sampling_params import RequestOutputKind, SamplingParams
@@ -23,17 +25,24 @@ from .tokenizer import Tokenizer
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .async_llm import AsyncEngineArgs, AsyncLLM
+    from .inputs import PromptType
 
-__all__ = ["LLM", "AsyncEngineArgs", "AsyncLLM", "ChatTemplateResolutionError", "CompletionOutput",
-           "EngineClosedError", "EngineError", "Logprob", "RequestOutput", "RequestOutputKind", "SamplingParams",
-           "TextPrompt", "TokensPrompt", "Tokenizer", "VLLMValidationError", "ValidationError", "__version__"]
+    AsyncLLMEngine = AsyncLLM
+
+__all__ = ["LLM", "AsyncEngineArgs", "AsyncLLM", "AsyncLLMEngine", "ChatTemplateResolutionError", "CompletionOutput",
+           "EngineArgs", "EngineClosedError", "EngineError", "LLMEngine", "Logprob", "PromptType", "RequestOutput",
+           "RequestOutputKind", "SamplingParams", "TextPrompt", "Tokenizer", "TokensPrompt", "ValidationError",
+           "VLLMValidationError", "__version__"]
 
 start_log()
 
 
 def __getattr__(name: str) -> object:
     """asyncio takes longer to import than all the rest; it is, when it is needed."""
-    if name in ("AsyncLLM", "AsyncEngineArgs"):
+    if name in ("AsyncLLM", "AsyncLLMEngine", "AsyncEngineArgs"):
         from . import async_llm
-        return getattr(async_llm, name)
+        return getattr(async_llm, "AsyncLLM" if name == "AsyncLLMEngine" else name)
+    if name == "PromptType":
+        from typing import Any
+        return Any  # in annotations of scripts; inputs.py has what a type checker sees
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

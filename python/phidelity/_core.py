@@ -5,10 +5,14 @@ import itertools
 import os
 
 from ._sampling import defaults_of
-from .engine import Engine, Model, Request, Waker
-from .engine_args import dtype_of, find_checkpoint, policy_of, quantization_of, sort_out
+from .engine import Engine, Request, Waker
+from .engine_args import (dtype_name, dtype_of, find_checkpoint, policy_of, quantization_name, quantization_of,
+                          sort_out)
 from .exceptions import ValidationError
 from .inputs import Prompt, TokenizedPrompt
+from .metrics import Metric, read_metrics
+from .model import Model
+from .model_config import ModelConfig
 from .sampling_params import SamplingParams
 from .tokenizer import Tokenizer
 
@@ -76,6 +80,10 @@ class Core:
         self.engine = Engine(self.model, **settings)
         self.engine.max_logprobs = max_logprobs
         self.tokenizer = Tokenizer(self.model)
+        info = self.model.info
+        self.config = ModelConfig(self.model.path, self.model.tokenizer_path, self.model_name, dtype_name(info.dtype),
+                                  quantization_name(info.quantization), seed, self.engine.info.max_model_len,
+                                  max_logprobs, info.vocab_size)
         self.defaults = _defaults(self.model, generation_config, override_generation_config)
         self._numbers = itertools.count()
         self._cache_epoch = 0
@@ -94,16 +102,11 @@ class Core:
         if ids is None:
             ids = self.tokenizer.encode(prompt.text or "", add_special_tokens)
         if keep is not None:
-            ids = self._cut(ids, self.engine.info.max_model_len if keep == -1 else keep)
+            keep = self.engine.info.max_model_len if keep == -1 else _whole("truncate_prompt_tokens", keep)
+            ids = self.tokenizer.truncate(ids, keep)
         if not ids:
             raise ValidationError("The decoder prompt cannot be empty", parameter="prompt", value=prompt.text)
         return TokenizedPrompt(prompt.text, ids, prompt.cache_salt)
-
-    def _cut(self, ids: list[int], n: Any) -> list[int]:
-        n = _whole("truncate_prompt_tokens", n)
-        if len(ids) <= n:
-            return ids
-        return ids[len(ids) - n:] if self.model.info.truncates_left else ids[:n]
 
     def request(self, prompt: TokenizedPrompt, params: SamplingParams, request_id: str | None = None) -> Request:
         """Not submitted yet."""
@@ -131,6 +134,34 @@ class Core:
 
     def close(self) -> None:
         self.engine.close()
+
+
+class Facts:
+    """What LLM, LLMEngine and AsyncLLM tell of what they have in common."""
+
+    _core: Core
+
+    @property
+    def model_config(self) -> ModelConfig:
+        """Facts of the model: max_model_len, dtype, get_vocab_size(), hf_config and others."""
+        return self._core.config
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """get_tokenizer()."""
+        return self._core.tokenizer
+
+    def get_tokenizer(self) -> Tokenizer:
+        """The tokenizer with encode, decode and apply_chat_template."""
+        return self._core.tokenizer
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """vLLM's defaults with generation_config over them; a new object each time."""
+        return self._core.defaults.clone()
+
+    def get_metrics(self) -> list[Metric]:
+        """What the engine does now and has done; names as in /metrics of `phidelity serve`."""
+        return read_metrics(self._core.engine.stats(), self._core.model_name)
 
 
 def _name_of(model: Any, served_model_name: str | list[str] | None) -> str:

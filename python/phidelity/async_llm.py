@@ -6,33 +6,27 @@ import itertools
 import os
 import sys
 
-from ._core import Core
+from ._core import Core, Facts
 from .engine import Request, Waker
-from .exceptions import EngineClosedError, ValidationError
+from .engine_args import EngineArgs
+from .exceptions import EngineClosedError, ValidationError, refuse_lora
 from .inputs import parse_prompt
-from .metrics import read_metrics
 from .sampling_params import RequestOutputKind, SamplingParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
     from typing import Any
 
     from .inputs import PromptType
-    from .metrics import Metric
     from .outputs import RequestOutput
-    from .tokenizer import Tokenizer
 
 
-class AsyncEngineArgs:
-    """Holds the arguments of AsyncLLM for AsyncLLM.from_engine_args."""
-
-    def __init__(self, model: str, **kwargs: Any) -> None:
-        self.model = model
-        self.kwargs = kwargs
+class AsyncEngineArgs(EngineArgs):
+    """The arguments of AsyncLLM in one object, for AsyncLLM.from_engine_args."""
 
 
-class AsyncLLM:
+class AsyncLLM(Facts):
     """As LLM, with the same arguments and errors, for one event loop at a time.
 
     Methods are to be called from the loop's thread. A generator that is closed, or whose task is cancelled,
@@ -47,8 +41,8 @@ class AsyncLLM:
 
     @classmethod
     def from_engine_args(cls, engine_args: AsyncEngineArgs, **unused: Any) -> AsyncLLM:
-        """AsyncLLM(model, **kwargs) of what engine_args holds."""
-        return cls(engine_args.model, **engine_args.kwargs)
+        """AsyncLLM(**vars(engine_args))."""
+        return cls(**vars(engine_args))
 
     async def generate(
         self,
@@ -66,9 +60,7 @@ class AsyncLLM:
 
         prompt: as one prompt of LLM.generate. Raises as that does, at the first step of the iteration.
         """
-        if lora_request:
-            raise ValidationError("LoRA adapters are not supported; merge them into the weights",
-                                  parameter="lora_request", value=lora_request)
+        refuse_lora(lora_request)
         params = self._core.defaults if sampling_params is None else sampling_params
         if not isinstance(params, SamplingParams):
             raise TypeError(f"sampling_params must be SamplingParams, got {type(params).__name__}")
@@ -114,9 +106,9 @@ class AsyncLLM:
             if request.read() or request.finished:
                 self._events[number].set()
 
-    def abort(self, request_id: str | list[str]) -> None:
+    async def abort(self, request_id: str | Iterable[str]) -> None:
         """Ends requests; their last output has finish_reason "abort". Unknown ids are no error."""
-        ids = [request_id] if isinstance(request_id, str) else request_id
+        ids = [request_id] if isinstance(request_id, str) else list(request_id)
         for request in self._requests():
             if request.request_id in ids:
                 request.cancel()
@@ -124,17 +116,27 @@ class AsyncLLM:
     def _requests(self) -> list[Request]:
         return list(self._listening[1].requests.values()) if self._listening is not None else []
 
-    def get_tokenizer(self) -> Tokenizer:
-        """As of LLM."""
-        return self._core.tokenizer
+    @property
+    def is_running(self) -> bool:
+        """Whether it can be asked."""
+        return not self._core.engine.closed
 
-    def get_default_sampling_params(self) -> SamplingParams:
-        """As of LLM."""
-        return self._core.defaults.clone()
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was shut down."""
+        return self._core.engine.closed
 
-    def get_metrics(self) -> list[Metric]:
-        """As of LLM."""
-        return read_metrics(self._core.engine.stats(), self._core.model_name)
+    @property
+    def errored(self) -> bool:
+        """As is_stopped: a failed request is that request's error only."""
+        return self._core.engine.closed
+
+    async def do_log_stats(self) -> None:
+        """Does nothing: get_metrics() has the figures."""
+
+    async def encode(self, *unused: Any, **also_unused: Any) -> None:
+        """Raises ValueError, as vLLM does on a model that generates."""
+        raise ValidationError("AsyncLLM.encode() is only supported for pooling models; this model generates text")
 
     async def check_health(self) -> None:
         """Raises EngineClosedError when the engine is closed."""
@@ -145,8 +147,8 @@ class AsyncLLM:
         self._core.reset_prefix_cache()
         return True
 
-    def shutdown(self) -> None:
-        """Ends every stream with EngineClosedError and frees the engine."""
+    def shutdown(self, timeout: float | None = None) -> None:
+        """Ends every stream with EngineClosedError and frees the engine; `timeout` has no effect."""
         if self._listening is not None and os.getpid() == self._core.engine.pid:
             loop, waker = self._listening
             for request in waker.requests.values():

@@ -1,20 +1,18 @@
-"""Handles of the library as objects: Model, Engine, Waker, Request.
+"""The library's engine as objects: Engine, Waker, Request.
 
-Who owns whom: an Engine holds its Model, a Waker its Engine, a Request its Waker. Each is freed when
-it is closed or nobody holds it any more, whichever comes first, and never twice. In a child that was
-forked from the process that made them nothing is touched, since their threads are not there; nor at the
-end of the interpreter, since daemon threads may be inside the library.
+Who owns whom: an Engine holds its Model, a Waker its Engine, a Request its Waker; model.py says when
+each is freed.
 """
 from __future__ import annotations
 
 import os
 import select
 import time
-import weakref
 
 from ._library import call, exception_of, ffi, ids_of, lib, text_of
 from ._sampling import to_c
-from .exceptions import EngineClosedError, ValidationError
+from .exceptions import EngineClosedError
+from .model import Model, free_with, set_fields
 from .outputs import RequestOutput, RequestStateStats
 from .reading import AnswerReader, PromptReader
 
@@ -30,47 +28,6 @@ if TYPE_CHECKING:
 NEWS_AT_ONCE = 256
 
 
-def _only_here(pid: int, release: Any, *arguments: Any) -> None:
-    if os.getpid() == pid:
-        release(*arguments)
-
-
-def _free_with(owner: object, release: Any, *arguments: Any) -> weakref.finalize:
-    """Calls release(*arguments) once, when `owner` goes or the result is called."""
-    finalizer = weakref.finalize(owner, _only_here, os.getpid(), release, *arguments)
-    finalizer.atexit = False
-    return finalizer
-
-
-def _set_fields(options: Any, settings: dict[str, Any]) -> None:
-    for name, value in settings.items():
-        try:
-            setattr(options, name, value)
-        except OverflowError:
-            raise ValidationError(f"{name} is too large: {value}", parameter=name, value=value) from None
-
-
-class Model:
-    """An opened checkpoint. `settings` are fields of struct phi_model_options."""
-
-    def __init__(self, path: str, tokenizer: str | None, chat_template: str | None, **settings: Any) -> None:
-        options = ffi.new("struct phi_model_options *")
-        lib.phi_model_options_init(options)
-        kept = []
-        for name, text in (("path", path), ("tokenizer", tokenizer), ("chat_template", chat_template)):
-            if text is not None:
-                kept.append(ffi.new("char[]", os.fsencode(text)))
-                setattr(options, name, kept[-1])
-        _set_fields(options, settings)
-        out = ffi.new("struct phi_model **")
-        call(lib.phi_model_open, options, out)
-        self.path = path
-        self.pointer = out[0]
-        self._finalizer = _free_with(self, lib.phi_model_close, out[0])
-        self.info = ffi.new("struct phi_model_info *")
-        lib.phi_model_get_info(self.pointer, self.info)
-
-
 def _destroy_engine(pointer: Any, model: Model) -> None:
     """`model` is here so that it is still open."""
     lib.phi_engine_destroy(pointer)
@@ -82,7 +39,7 @@ class Engine:
     def __init__(self, model: Model, **settings: Any) -> None:
         options = ffi.new("struct phi_engine_options *")
         lib.phi_engine_options_init(options)
-        _set_fields(options, settings)
+        set_fields(options, settings)
         import threading  # here, since it takes a quarter of this package's import
 
         out = ffi.new("struct phi_engine **")
@@ -90,7 +47,7 @@ class Engine:
         self.model = model
         self.pid = os.getpid()
         self.pointer = out[0]
-        self._finalizer = _free_with(self, _destroy_engine, out[0], model)
+        self._finalizer = free_with(self, _destroy_engine, out[0], model)
         self.info = ffi.new("struct phi_engine_info *")
         lib.phi_engine_get_info(self.pointer, self.info)
         self.max_logprobs = 20
@@ -150,7 +107,7 @@ class Request:
         self.out = ffi.new("struct phi_request **")  # NULL until it is submitted and once it is released
         self.answers = [AnswerReader(tokenizer, i, params) for i in range(params.n)]
         self.prompt_reader = PromptReader(tokenizer, params)
-        self.arrival_time = time.time()
+        self.arrival_time, self._queued_ts = time.time(), time.monotonic()
         self.failure: Exception | None = None
         self._event = ffi.new("struct phi_event *")
 
@@ -179,8 +136,10 @@ class Request:
         """What has been read, in whole or (delta) since the last time."""
         stats = ffi.new("struct phi_request_stats *")
         lib.phi_request_get_stats(self.out[0], stats)
-        metrics = RequestStateStats(self.arrival_time, stats.queue_s, stats.first_token_s, stats.end_s,
-                                    stats.n_output_tokens, stats.n_preemptions) if with_metrics else None
+        start = self._queued_ts
+        metrics = RequestStateStats(
+            stats.n_output_tokens, self.arrival_time, start, start + stats.queue_s, start + stats.first_token_s,
+            start + stats.end_s, stats.first_token_s, num_preemptions=stats.n_preemptions) if with_metrics else None
         outputs = [answer.output(delta) for answer in self.answers if not delta or answer.has_news]
         return RequestOutput(self.request_id, self.prompt.text, self.prompt.ids, self.prompt_reader.logprobs, outputs,
                              self.finished, metrics, num_cached_tokens=stats.n_cached_tokens)

@@ -15,6 +15,7 @@ _DTYPES = {"auto": "PHI_AUTO", "float32": "PHI_FLOAT32", "float": "PHI_FLOAT32",
            "float16": "PHI_FLOAT16", "half": "PHI_FLOAT16"}
 _QUANTIZATIONS = {"None": "PHI_UNQUANTIZED", "compressed-tensors": "PHI_UNQUANTIZED",  # config.json says what
                   "w8a8": "PHI_W8A8", "w4a8": "PHI_W4A8"}
+_DTYPE_NAMES = ("float32", "bfloat16", "float16")
 _POLICIES = {"fcfs": "PHI_FCFS", "priority": "PHI_PRIORITY"}
 
 # Where vLLM computes otherwise, and no answer depends on it.
@@ -61,6 +62,14 @@ ONLY: dict[str, tuple[Any, ...]] = {
 }
 
 
+class EngineArgs:
+    """The arguments of LLM in one object: LLM.from_engine_args(args), LLM(**vars(args))."""
+
+    def __init__(self, model: str, **kwargs: Any) -> None:
+        self.model = model
+        self.__dict__.update(kwargs)
+
+
 def one_of(name: str, value: Any, table: dict[str, str]) -> int:
     """The library's constant for a word; torch's dtypes are such words, too."""
     word = str(value).removeprefix("torch.")
@@ -74,9 +83,19 @@ def dtype_of(name: str, value: Any) -> int:
     return one_of(name, value, _DTYPES)
 
 
+def dtype_name(dtype: int) -> str:
+    """The name of a phi_dtype that is not PHI_AUTO."""
+    return next(name for name in _DTYPE_NAMES if getattr(lib, _DTYPES[name]) == dtype)
+
+
 def quantization_of(value: Any) -> int:
     """The phi_quantization for a name."""
     return one_of("quantization", value, _QUANTIZATIONS)
+
+
+def quantization_name(quantization: int) -> str | None:
+    """The name of a phi_quantization."""
+    return {lib.PHI_W8A8: "w8a8", lib.PHI_W4A8: "w4a8"}.get(quantization)
 
 
 def policy_of(value: Any) -> int:

@@ -14,8 +14,8 @@ class ValidationError(ValueError):
         self.value = value
 
     def __str__(self) -> str:
-        text = super().__str__()
-        return text if self.parameter is None else f"{text} (parameter={self.parameter}, value={self.value})"
+        known = [f"{name}={getattr(self, name)}" for name in ("parameter", "value") if getattr(self, name) is not None]
+        return f"{super().__str__()} ({', '.join(known)})" if known else super().__str__()
 
 
 VLLMValidationError = ValidationError
@@ -23,6 +23,14 @@ VLLMValidationError = ValidationError
 
 class ChatTemplateResolutionError(ValidationError):
     """The checkpoint has no chat template and the call brings none."""
+
+
+def refuse_lora(lora_request: object) -> None:
+    """Raises ValidationError for an adapter, or a list that has one."""
+    adapters = lora_request if isinstance(lora_request, (list, tuple)) else [lora_request]
+    if any(adapters):
+        raise ValidationError("LoRA adapters are not supported; merge them into the weights",
+                              parameter="lora_request", value=lora_request)
 
 
 class EngineError(RuntimeError):

@@ -24,8 +24,6 @@ class TokensPrompt(dict):
 class Prompt(Record):
     """A prompt whose form is known: a text, ids, or ids with a text to show."""
 
-    __slots__ = ("text", "ids", "cache_salt")
-
     def __init__(self, text: str | None, ids: list[int] | None, cache_salt: str | None = None) -> None:
         self.text = text
         self.ids = ids
@@ -34,8 +32,6 @@ class Prompt(Record):
 
 class TokenizedPrompt(Record):
     """A prompt as the engine takes it; text is None when ids were given."""
-
-    __slots__ = ("text", "ids", "cache_salt")
 
     def __init__(self, text: str | None, ids: list[int], cache_salt: str | None = None) -> None:
         self.text = text
@@ -60,10 +56,15 @@ def _shown(value: object) -> str:
     return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
 
 
-def _parse_dict(prompt: dict[str, Any]) -> Prompt:
+def refuse_media(given: dict[str, Any]) -> None:
+    """Raises ValidationError when one of the keys that belong to other media has a value."""
     for key in _NOT_TEXT:
-        if prompt.get(key):
+        if given.get(key):
             raise ValidationError(f"{key} is not supported: the models are text only", parameter=key)
+
+
+def _parse_dict(prompt: dict[str, Any]) -> Prompt:
+    refuse_media(prompt)
     text, ids, salt = (prompt.get(key) for key in ("prompt", "prompt_token_ids", "cache_salt"))
     if text is None and ids is None:
         raise TypeError(f"a dict as prompt needs the key 'prompt' or 'prompt_token_ids', got keys {list(prompt)}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 import sys
 import warnings
 
-from ._core import Core
-from .exceptions import ValidationError
-from .inputs import Prompt, TokenizedPrompt, parse_prompts
-from .metrics import read_metrics
+from ._core import Core, Facts
+from .exceptions import ValidationError, refuse_lora
+from .inputs import Prompt, TokenizedPrompt, parse_prompts, refuse_media
+from .llm_engine import LLMEngine
 from .progress import make_bar
 from .sampling_params import SamplingParams
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from .engine_args import EngineArgs
     from .inputs import PromptType
-    from .metrics import Metric
     from .outputs import RequestOutput
-    from .tokenizer import Message, Tokenizer
+    from .tokenizer import Message
 
 _MAX_PRIORITY = 2**63
 
 
-class LLM:
+class LLM(Facts):
     """A model and an engine in this process.
 
     model: a checkpoint folder, or "org/name" when Hugging Face's cache has it.
@@ -52,6 +52,12 @@ class LLM:
 
     def __init__(self, model: str, **kwargs: Any) -> None:
         self._core = Core("LLM", model, **kwargs)
+        self.llm_engine = LLMEngine.of(self._core)
+
+    @classmethod
+    def from_engine_args(cls, engine_args: EngineArgs) -> LLM:
+        """LLM(**vars(engine_args))."""
+        return cls(**vars(engine_args))
 
     # ---------------------------------------------------------------- answers
 
@@ -64,6 +70,7 @@ class LLM:
         lora_request: None = None,
         priority: Sequence[int] | None = None,
         tokenization_kwargs: dict[str, Any] | None = None,
+        mm_processor_kwargs: None = None,
     ) -> list[RequestOutput]:
         """Continues prompts; the outputs are in their order.
 
@@ -80,7 +87,8 @@ class LLM:
         """
         self._core.engine.check()
         parsed = parse_prompts(prompts)
-        _refuse_lora(lora_request)
+        refuse_lora(lora_request)
+        refuse_media({"mm_processor_kwargs": mm_processor_kwargs})
         params = self._params_for(sampling_params, len(parsed))
         encoded = [self._core.encode(p, tokenization_kwargs) for p in parsed]
         return self._run(encoded, params, use_tqdm, _priorities(priority, len(parsed)))
@@ -98,6 +106,7 @@ class LLM:
         tools: Sequence[dict[str, Any]] | None = None,
         chat_template_kwargs: dict[str, Any] | None = None,
         tokenization_kwargs: dict[str, Any] | None = None,
+        mm_processor_kwargs: None = None,
     ) -> list[RequestOutput]:
         """Answers one conversation, or each of a list of them, through the chat template.
 
@@ -109,7 +118,8 @@ class LLM:
         the template refuses the messages.
         """
         self._core.engine.check()
-        _refuse_lora(lora_request)
+        refuse_lora(lora_request)
+        refuse_media({"mm_processor_kwargs": mm_processor_kwargs})
         if chat_template_content_format not in ("auto", "string", "openai"):
             raise ValidationError("chat_template_content_format must be auto, string or openai",
                                   parameter="chat_template_content_format", value=chat_template_content_format)
@@ -139,7 +149,7 @@ class LLM:
              priorities: list[int]) -> list[RequestOutput]:
         core = self._core
         requests = [core.request(prompt, p) for prompt, p in zip(prompts, params)]
-        bar = make_bar(use_tqdm, len(requests))
+        bar = make_bar(use_tqdm, sum(p.n for p in params))
         try:
             with core.waker() as waker:
                 for number, request in enumerate(requests):
@@ -147,25 +157,13 @@ class LLM:
                 for request in waker.ended():
                     if request.failure is not None:
                         raise request.failure
-                    bar.advance(len(request.prompt.ids), request.n_output_tokens)
+                    bar.advance(request.params.n, len(request.prompt.ids), request.n_output_tokens)
                 core.engine.check()  # closed meanwhile by another thread?
                 return [request.output(not core.disable_log_stats) for request in requests]
         finally:
             bar.close()
 
     # ---------------------------------------------------------------- around it
-
-    def get_tokenizer(self) -> Tokenizer:
-        """The tokenizer with encode, decode and apply_chat_template."""
-        return self._core.tokenizer
-
-    def get_default_sampling_params(self) -> SamplingParams:
-        """vLLM's defaults with generation_config over them; a new object each time."""
-        return self._core.defaults.clone()
-
-    def get_metrics(self) -> list[Metric]:
-        """What the engine does now and has done; names as in /metrics of `phidelity serve`."""
-        return read_metrics(self._core.engine.stats(), self._core.model_name)
 
     def reset_prefix_cache(self, *unused: Any, **also_unused: Any) -> bool:
         """Prompts share nothing with those before this call. The memory is used again as it is needed.
@@ -176,7 +174,19 @@ class LLM:
     @property
     def max_model_len(self) -> int:
         """Tokens that prompt and answer may have together."""
-        return self._core.engine.info.max_model_len
+        return self._core.config.max_model_len
+
+    @property
+    def supported_tasks(self) -> tuple[str, ...]:
+        """("generate",)"""
+        return ("generate",)
+
+    def get_world_size(self, include_dp: bool = True) -> int:
+        """1: one process computes."""
+        return 1
+
+    def __repr__(self) -> str:
+        return f"LLM(model={self._core.config.model!r})"
 
     def close(self) -> None:
         """Cancels what runs and frees engine and KV cache; the model when no tokenizer is held either."""
@@ -212,6 +222,10 @@ class LLM:
         """Raises ValueError, as vLLM does on a model that generates."""
         raise _pooling("score")
 
+    def reward(self, *unused: Any, **also_unused: Any) -> None:
+        """Raises ValueError, as vLLM does on a model that generates."""
+        raise _pooling("reward")
+
     def beam_search(self, *unused: Any, **also_unused: Any) -> None:
         """Raises NotImplementedError."""
         raise NotImplementedError("beam_search is not supported by phidelity")
@@ -223,12 +237,6 @@ class LLM:
     def wake_up(self, tags: list[str] | None = None) -> None:
         """Warns and does nothing, as vLLM on a CPU."""
         warnings.warn("wake_up has no effect: the memory is the machine's", stacklevel=2)
-
-
-def _refuse_lora(lora_request: object) -> None:
-    if lora_request:
-        raise ValidationError("LoRA adapters are not supported; merge them into the weights",
-                              parameter="lora_request", value=lora_request)
 
 
 def _priorities(priority: Any, n: int) -> list[int]:

@@ -20,8 +20,6 @@ class Logprob(Record):
     temperature, penalties and biases); rank: 1 for the most likely; decoded_token: its text there.
     """
 
-    __slots__ = ("logprob", "rank", "decoded_token")
-
     def __init__(self, logprob: float, rank: int | None = None, decoded_token: str | None = None) -> None:
         self.logprob = logprob
         self.rank = rank

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 class Metric(Record):
     """name: as in /metrics of `phidelity serve`; labels: {"model_name": ..., "engine": "0"}."""
 
-    __slots__ = ("name", "labels")
-
     def __init__(self, name: str, labels: dict[str, str]) -> None:
         self.name = name
         self.labels = labels
@@ -20,8 +18,6 @@ class Metric(Record):
 
 class Counter(Metric):
     """value: what has been counted since the LLM was made."""
-
-    __slots__ = ("name", "labels", "value")
 
     def __init__(self, name: str, labels: dict[str, str], value: int) -> None:
         super().__init__(name, labels)
@@ -31,8 +27,6 @@ class Counter(Metric):
 class Gauge(Metric):
     """value: as it is now."""
 
-    __slots__ = ("name", "labels", "value")
-
     def __init__(self, name: str, labels: dict[str, str], value: float) -> None:
         super().__init__(name, labels)
         self.value = value
@@ -40,8 +34,6 @@ class Gauge(Metric):
 
 class Histogram(Metric):
     """count and sum of all values; buckets: {upper bound: values up to it}, the last "+Inf"."""
-
-    __slots__ = ("name", "labels", "count", "sum", "buckets")
 
     def __init__(self, name: str, labels: dict[str, str], count: int, sum: float, buckets: dict[str, int]) -> None:
         super().__init__(name, labels)

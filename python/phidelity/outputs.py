@@ -20,48 +20,50 @@ class CompletionOutput(Record):
     lora_request and routed_experts are always None.
     """
 
-    __slots__ = ("index", "text", "token_ids", "cumulative_logprob", "logprobs", "finish_reason", "stop_reason",
-                 "lora_request", "routed_experts")
-
     def __init__(self, index: int, text: str, token_ids: list[int], cumulative_logprob: float | None,
-                 logprobs: SampleLogprobs | None, finish_reason: str | None = None,
-                 stop_reason: int | str | None = None, lora_request: None = None,
-                 routed_experts: None = None) -> None:
+                 logprobs: SampleLogprobs | None, routed_experts: None = None, finish_reason: str | None = None,
+                 stop_reason: int | str | None = None, lora_request: None = None) -> None:
         self.index = index
         self.text = text
         self.token_ids = token_ids
         self.cumulative_logprob = cumulative_logprob
         self.logprobs = logprobs
+        self.routed_experts = routed_experts
         self.finish_reason = finish_reason
         self.stop_reason = stop_reason
         self.lora_request = lora_request
-        self.routed_experts = routed_experts
 
     def finished(self) -> bool:
         """Whether this answer is complete."""
         return self.finish_reason is not None
 
+    def __repr__(self) -> str:
+        """As vLLM writes it: without quotes around what can only be a word."""
+        return (f"CompletionOutput(index={self.index}, text={self.text!r}, token_ids={self.token_ids}, "
+                f"routed_experts={self.routed_experts}, cumulative_logprob={self.cumulative_logprob}, "
+                f"logprobs={self.logprobs}, finish_reason={self.finish_reason}, stop_reason={self.stop_reason})")
+
 
 class RequestStateStats(Record):
     """Times of one request, filled when the LLM was made with disable_log_stats=False.
 
-    arrival_time is the clock's (time.time()); queued_ts, scheduled_ts, first_token_ts and
-    last_token_ts are seconds since then; num_preemptions counts how often an answer made room for
-    others.
+    arrival_time is of the wall clock (time.time()); queued_ts, scheduled_ts, first_token_ts and last_token_ts
+    are of one that never jumps (time.monotonic()); first_token_latency is in seconds since the arrival;
+    num_preemptions counts how often an answer made room for others. is_corrupted is always False: an answer
+    with NaN is an error.
     """
 
-    __slots__ = ("arrival_time", "queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts",
-                 "first_token_latency", "num_generation_tokens", "num_preemptions")
-
-    def __init__(self, arrival_time: float, scheduled_ts: float, first_token_ts: float, last_token_ts: float,
-                 num_generation_tokens: int, num_preemptions: int) -> None:
+    def __init__(self, num_generation_tokens: int = 0, arrival_time: float = 0.0, queued_ts: float = 0.0,
+                 scheduled_ts: float = 0.0, first_token_ts: float = 0.0, last_token_ts: float = 0.0,
+                 first_token_latency: float = 0.0, is_corrupted: bool = False, num_preemptions: int = 0) -> None:
+        self.num_generation_tokens = num_generation_tokens
         self.arrival_time = arrival_time
-        self.queued_ts = 0.0
+        self.queued_ts = queued_ts
         self.scheduled_ts = scheduled_ts
         self.first_token_ts = first_token_ts
         self.last_token_ts = last_token_ts
-        self.first_token_latency = first_token_ts
-        self.num_generation_tokens = num_generation_tokens
+        self.first_token_latency = first_token_latency
+        self.is_corrupted = is_corrupted
         self.num_preemptions = num_preemptions
 
 
@@ -75,10 +77,6 @@ class RequestOutput(Record):
     metrics: RequestStateStats or None. lora_request, encoder_prompt, encoder_prompt_token_ids and
     kv_transfer_params are always None.
     """
-
-    __slots__ = ("request_id", "prompt", "prompt_token_ids", "prompt_logprobs", "outputs", "finished", "metrics",
-                 "lora_request", "encoder_prompt", "encoder_prompt_token_ids", "num_cached_tokens",
-                 "kv_transfer_params")
 
     def __init__(self, request_id: str, prompt: str | None, prompt_token_ids: list[int] | None,
                  prompt_logprobs: PromptLogprobs | None, outputs: list[CompletionOutput], finished: bool,
@@ -97,3 +95,11 @@ class RequestOutput(Record):
         self.encoder_prompt_token_ids = encoder_prompt_token_ids
         self.num_cached_tokens = num_cached_tokens
         self.kv_transfer_params = kv_transfer_params
+
+    def __repr__(self) -> str:
+        """As vLLM writes it."""
+        return (f"RequestOutput(request_id={self.request_id}, prompt={self.prompt!r}, "
+                f"prompt_token_ids={self.prompt_token_ids}, encoder_prompt={self.encoder_prompt!r}, "
+                f"encoder_prompt_token_ids={self.encoder_prompt_token_ids}, prompt_logprobs={self.prompt_logprobs}, "
+                f"outputs={self.outputs}, finished={self.finished}, metrics={self.metrics}, "
+                f"lora_request={self.lora_request}, num_cached_tokens={self.num_cached_tokens})")

@@ -14,9 +14,9 @@ INTERVAL_S = 0.1
 
 
 class NoBar:
-    """Shows nothing."""
+    """Shows nothing. Bars count answers, and a prompt once for each of its answers, as vLLM's do."""
 
-    def advance(self, n_input: int, n_output: int) -> None:
+    def advance(self, n_answers: int, n_input: int, n_output: int) -> None:
         pass
 
     def close(self) -> None:
@@ -46,9 +46,9 @@ class TqdmBar:
         self.bar = make(total=total, desc="Processed prompts", dynamic_ncols=True,
                         postfix="est. speed input: 0.00 toks/s, output: 0.00 toks/s")
 
-    def advance(self, n_input: int, n_output: int) -> None:
-        self.bar.postfix = self.speed.add(n_input, n_output)
-        self.bar.update(1)
+    def advance(self, n_answers: int, n_input: int, n_output: int) -> None:
+        self.bar.postfix = self.speed.add(n_answers * n_input, n_output)
+        self.bar.update(n_answers)
 
     def close(self) -> None:
         self.bar.close()
@@ -90,9 +90,9 @@ class PlainBar:
             sys.stderr.flush()
         self.n_shown = len(line)
 
-    def advance(self, n_input: int, n_output: int) -> None:
-        self.done += 1
-        self.postfix = self.speed.add(n_input, n_output)
+    def advance(self, n_answers: int, n_input: int, n_output: int) -> None:
+        self.done += n_answers
+        self.postfix = self.speed.add(n_answers * n_input, n_output)
         if monotonic() - self.shown_s >= INTERVAL_S:
             self._show()
 

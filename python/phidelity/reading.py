@@ -118,4 +118,4 @@ class AnswerReader:
         return CompletionOutput(self.index, "".join(self._texts[text_from:]), self._token_ids[token_from:],
                                 self._cumulative if scored else None,
                                 self._logprobs[token_from:] if scored else None,
-                                self.finish_reason, self.stop_reason)
+                                finish_reason=self.finish_reason, stop_reason=self.stop_reason)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from enum import IntEnum
 
 from .exceptions import ValidationError
 
@@ -16,12 +17,17 @@ GREEDY_BELOW = 1e-5
 MOST_ANSWERS = 16384
 _INT_MAX = 2**31 - 1
 
+# vLLM's, and refused here: they are attributes too, since scripts read them.
 _UNSUPPORTED = ("structured_outputs", "logprob_token_ids", "flat_logprobs", "thinking_token_budget",
                 "repetition_detection", "prompt_logprob_token_ids", "prompt_logprob_start",
                 "trace_decode_token_ids", "stream_interval")
+_SHOWN = ("n", "presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p", "top_k", "min_p",
+          "seed", "stop", "stop_token_ids", "bad_words", "thinking_token_budget", "include_stop_str_in_output",
+          "ignore_eos", "max_tokens", "min_tokens", "logprobs", "prompt_logprobs", "skip_special_tokens",
+          "spaces_between_special_tokens", "structured_outputs", "extra_args")
 
 
-class RequestOutputKind:
+class RequestOutputKind(IntEnum):
     """What each output of a stream holds."""
 
     CUMULATIVE = 0  # all that there is so far
@@ -80,7 +86,7 @@ class SamplingParams:
         skip_special_tokens: bool = True,
         spaces_between_special_tokens: bool = True,
         include_stop_str_in_output: bool = False,
-        output_kind: int = RequestOutputKind.CUMULATIVE,
+        output_kind: RequestOutputKind | int = RequestOutputKind.CUMULATIVE,
         skip_clone: bool = False,
         structured_outputs: Any = None,
         logit_bias: dict[int, float] | None = None,
@@ -97,8 +103,8 @@ class SamplingParams:
     ) -> None:
         given = locals()
         for name in _UNSUPPORTED:
-            if given[name]:
-                raise ValidationError(f"{name} is not supported by phidelity", parameter=name, value=given[name])
+            setattr(self, name, given[name])
+        self.skip_clone = skip_clone
         self.n = n
         self.presence_penalty = presence_penalty
         self.frequency_penalty = frequency_penalty
@@ -108,8 +114,8 @@ class SamplingParams:
         self.top_k = top_k
         self.min_p = min_p
         self.seed = None if seed == -1 else seed
-        self.stop = [stop] if isinstance(stop, str) else _unique("stop", stop)
-        self.stop_token_ids = _unique("stop_token_ids", stop_token_ids)
+        self.stop = [stop] if isinstance(stop, str) else _listed("stop", stop)
+        self.stop_token_ids = _listed("stop_token_ids", stop_token_ids)
         self.ignore_eos = ignore_eos
         self.max_tokens = max_tokens
         self.min_tokens = min_tokens
@@ -119,11 +125,11 @@ class SamplingParams:
         self.skip_special_tokens = skip_special_tokens
         self.spaces_between_special_tokens = spaces_between_special_tokens
         self.include_stop_str_in_output = include_stop_str_in_output
-        self.output_kind = output_kind
+        self.output_kind = RequestOutputKind(output_kind)
         self.logit_bias = _bias(logit_bias)
         self.allowed_token_ids = None if allowed_token_ids is None else list(allowed_token_ids)
         self.extra_args = extra_args
-        self.bad_words = _unique("bad_words", bad_words)
+        self.bad_words = _listed("bad_words", bad_words)
         self.skip_reading_prefix_cache = (prompt_logprobs is not None if skip_reading_prefix_cache is None
                                           else skip_reading_prefix_cache)
         self.check()
@@ -150,6 +156,10 @@ class SamplingParams:
 
     def check(self) -> None:
         """Raises what the constructor raises; for fields that were set afterwards."""
+        for name in _UNSUPPORTED:
+            if getattr(self, name):
+                raise ValidationError(f"{name} is not supported by phidelity", parameter=name,
+                                      value=getattr(self, name))
         for name in ("presence_penalty", "frequency_penalty"):
             _number(self, name, lambda v: -2 <= v <= 2, "must be in [-2, 2]")
         _number(self, "repetition_penalty", lambda v: v > 0 and math.isfinite(v), "must be greater than zero")
@@ -157,6 +167,8 @@ class SamplingParams:
         _number(self, "top_p", lambda v: 0 < v <= 1, "must be in (0, 1]")
         _number(self, "min_p", lambda v: 0 <= v <= 1, "must be in [0, 1]")
         _integer(self, "top_k", -1, _INT_MAX, "must be 0 (disable), or at least 1")
+        if not hasattr(self.n, "__index__"):  # the only one whose type is a ValueError in vLLM
+            raise ValidationError(f"n must be an int, but is of type {type(self.n)}", parameter="n", value=self.n)
         _integer(self, "n", 1, MOST_ANSWERS, f"must be at least 1 and at most {MOST_ANSWERS}")
         _integer(self, "max_tokens", 1, None, "must be at least 1", optional=True)
         most = _INT_MAX if self.max_tokens is None else self.max_tokens
@@ -189,15 +201,16 @@ class SamplingParams:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"SamplingParams({', '.join(f'{k}={v!r}' for k, v in self.__dict__.items())})"
+        """As vLLM writes it, with what it leaves out."""
+        return f"SamplingParams({', '.join(f'{name}={getattr(self, name)}' for name in _SHOWN)})"
 
 
-def _unique(name: str, values: Sequence[Any] | None) -> list[Any]:
+def _listed(name: str, values: Sequence[Any] | None) -> list[Any]:
     if values is None:
         return []
     if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
         raise TypeError(f"{name} must be a list, got {type(values).__name__}")
-    return list(dict.fromkeys(values))
+    return list(values)
 
 
 def _bias(bias: dict[Any, float] | None) -> dict[int, float] | None:

@@ -12,7 +12,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import tap
 
-from phidelity import LLM, AsyncEngineArgs, AsyncLLM, EngineClosedError, RequestOutputKind, SamplingParams
+from phidelity import (LLM, AsyncEngineArgs, AsyncLLM, AsyncLLMEngine, EngineClosedError, RequestOutputKind,
+                       SamplingParams)
 
 CODE = Path(os.environ["PHI_MODELS"]) / "phi-tiny-code"
 PROMPT = "def fibonacci(n):"
@@ -114,11 +115,18 @@ class Streams(unittest.TestCase):
         async def work():
             task = asyncio.ensure_future(self.stream(PROMPT, LONG, "mine"))
             await asyncio.sleep(0.05)
-            self.llm.abort("nobody's")
-            self.llm.abort("mine")
+            await self.llm.abort("nobody's")
+            await self.llm.abort(["mine"])
             return await task
 
         self.assertEqual(asyncio.run(work())[-1].outputs[0].finish_reason, "abort")
+
+    def test_around_it(self):
+        self.assertIs(AsyncLLMEngine, AsyncLLM)
+        self.assertIs(self.llm.tokenizer, self.llm.get_tokenizer())
+        self.assertEqual(self.llm.model_config.model, str(CODE))
+        with self.assertRaisesRegex(ValueError, "pooling"):
+            asyncio.run(self.llm.encode(PROMPT))
 
     def test_errors(self):
         async def first(*arguments):
@@ -138,7 +146,9 @@ class Streams(unittest.TestCase):
             task = asyncio.ensure_future(collect(llm.generate(PROMPT, LONG)))
             await asyncio.sleep(0.05)
             await llm.check_health()
-            llm.shutdown()
+            self.assertEqual((llm.is_running, llm.errored), (True, False))
+            llm.shutdown(timeout=5)
+            self.assertEqual((llm.is_running, llm.errored), (False, True))
             with self.assertRaises(EngineClosedError):
                 await task
             with self.assertRaises(EngineClosedError):

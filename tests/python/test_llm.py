@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import unittest
 import warnings
 from contextlib import redirect_stderr
@@ -26,7 +27,7 @@ import tap
 from serving import CHAT, CODE
 
 import phidelity
-from phidelity import LLM, SamplingParams, TextPrompt, TokensPrompt
+from phidelity import LLM, EngineArgs, LLMEngine, RequestOutputKind, SamplingParams, TextPrompt, TokensPrompt
 
 PROMPTS = ["def fibonacci(n):", "def is_prime(n):", "class Stack:\n    def push(self, item):"]
 GREEDY = SamplingParams(temperature=0, max_tokens=24)
@@ -43,6 +44,10 @@ def float32(x):
 
 def texts(outputs):
     return [o.outputs[0].text for o in outputs]
+
+
+def threading_tasks():
+    return len(list(Path("/proc/self/task").iterdir()))
 
 
 class VllmScript(unittest.TestCase):
@@ -189,7 +194,7 @@ class Llm(unittest.TestCase):
             long = SamplingParams(temperature=0, max_tokens=1000, ignore_eos=True)
             outputs = quiet(llm, [PROMPTS[0]] * 4, [long] + [GREEDY] * 3, priority=[0, 3, 2, 1])
             self.assertEqual(texts(outputs[1:]), [self.expected[0]] * 3)
-            starts = [o.metrics.scheduled_ts + o.metrics.arrival_time for o in outputs]
+            starts = [o.metrics.scheduled_ts for o in outputs]
             self.assertLess(starts[3], starts[2])
             self.assertLess(starts[2], starts[1])
 
@@ -276,6 +281,9 @@ class Llm(unittest.TestCase):
             self.assertEqual(steps.count, metrics["phidelity_engine_steps"].value)
         output = quiet(self.llm, PROMPTS[0])[0]
         self.assertEqual(output.metrics.num_generation_tokens, 24)
+        self.assertLess(abs(time.monotonic() - output.metrics.last_token_ts), 60)
+        self.assertLess(abs(time.time() - output.metrics.arrival_time), 60)
+        self.assertLessEqual(output.metrics.queued_ts, output.metrics.scheduled_ts)
         self.assertLessEqual(output.metrics.scheduled_ts, output.metrics.first_token_ts)
         self.assertLessEqual(output.metrics.first_token_ts, output.metrics.last_token_ts)
 
@@ -283,6 +291,21 @@ class Llm(unittest.TestCase):
         outputs = quiet(self.llm, PROMPTS, SamplingParams(temperature=0, max_tokens=4, logprobs=1))
         self.assertEqual(pickle.loads(pickle.dumps(outputs)), outputs)
         self.assertIn("CompletionOutput(index=0, text=", repr(outputs[0]))
+
+    def test_facts(self):
+        config = self.llm.model_config
+        self.assertEqual((config.model, config.dtype, config.quantization), (str(CODE), "bfloat16", None))
+        self.assertEqual(config.max_model_len, self.llm.max_model_len)
+        self.assertEqual(config.get_vocab_size(), json.loads((CODE / "config.json").read_text())["vocab_size"])
+        self.assertEqual(config.hf_config.architectures, ["PhiForCausalLM"])
+        self.assertIs(self.llm.llm_engine.model_config, config)
+        self.assertIs(self.llm.llm_engine.tokenizer, self.llm.get_tokenizer())
+        self.assertEqual(repr(self.llm), f"LLM(model={str(CODE)!r})")
+        with LLM.from_engine_args(EngineArgs(CODE, max_model_len=512)) as llm:
+            self.assertEqual(llm.model_config.max_model_len, 512)
+
+    def test_lists_without_adapters(self):
+        self.assertEqual(texts(quiet(self.llm, PROMPTS, lora_request=[None] * 3)), self.expected)
 
     def test_bars(self):
         for hidden in (False, True):
@@ -295,6 +318,9 @@ class Llm(unittest.TestCase):
         self.llm.generate(PROMPTS, GREEDY, use_tqdm=bar)
         self.assertEqual(bar.call_args[1]["total"], 3)
         self.assertEqual(bar.return_value.update.call_count, 3)
+        bar = mock.MagicMock()
+        self.llm.generate(PROMPTS, SamplingParams(n=4, max_tokens=2), use_tqdm=bar)
+        self.assertEqual((bar.call_args[1]["total"], bar.return_value.update.call_args[0]), (12, (4,)))
 
     def test_quantised(self):
         with LLM(CODE, quantization="w8a8") as llm:
@@ -316,13 +342,83 @@ class Llm(unittest.TestCase):
         self.assertIn(output.prompt_token_ids, (ids[:3], ids[-3:]))
 
     def test_what_a_text_model_has_not(self):
-        for refused in (self.llm.encode, self.llm.embed, self.llm.classify, self.llm.score):
+        for refused in (self.llm.encode, self.llm.embed, self.llm.classify, self.llm.score, self.llm.reward):
             self.assertRaisesRegex(ValueError, "pooling", refused, PROMPTS)
         self.assertRaises(NotImplementedError, self.llm.beam_search, PROMPTS, None)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self.llm.sleep()
         self.assertEqual(len(caught), 1)
+
+
+class Steps(unittest.TestCase):
+    """LLMEngine, and the one that an LLM has."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.llm = LLM(CODE)
+        cls.engine = cls.llm.llm_engine
+        cls.expected = texts(quiet(cls.llm, PROMPTS))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.llm.close()
+
+    def outputs(self):
+        """{request_id: outputs} of all that is unfinished."""
+        found = {}
+        while self.engine.has_unfinished_requests():
+            for output in self.engine.step():
+                found.setdefault(output.request_id, []).append(output)
+        self.assertEqual((self.engine.step(), self.engine.get_num_unfinished_requests()), ([], 0))
+        return found
+
+    def test_steps(self):
+        for number, prompt in enumerate(PROMPTS):
+            self.assertEqual(self.engine.add_request(str(number), prompt, GREEDY), str(number))
+        for number, outputs in self.outputs().items():
+            self.assertGreater(len(outputs), 1)
+            self.assertEqual([o.finished for o in outputs], [False] * (len(outputs) - 1) + [True])
+            answers = [o.outputs[0].text for o in outputs]
+            self.assertEqual(answers[-1], self.expected[int(number)])
+            self.assertTrue(all(b.startswith(a) for a, b in zip(answers, answers[1:])))
+
+    def test_kinds(self):
+        for kind in (RequestOutputKind.DELTA, RequestOutputKind.FINAL_ONLY):
+            self.engine.add_request("x", PROMPTS[0], SamplingParams(temperature=0, max_tokens=24, output_kind=kind))
+            outputs = self.outputs()["x"]
+            self.assertEqual("".join(o.outputs[0].text for o in outputs), self.expected[0])
+            self.assertEqual(len(outputs) == 1, kind == RequestOutputKind.FINAL_ONLY)
+
+    def test_abort_beside_others(self):
+        long = SamplingParams(max_tokens=None, ignore_eos=True, seed=1)
+        self.engine.add_request("long", PROMPTS[0], long)
+        self.engine.step()
+        self.assertEqual(texts(quiet(self.llm, PROMPTS)), self.expected)
+        self.engine.abort_request(["long", "nobody's"])
+        self.assertEqual(self.outputs()["long"][-1].outputs[0].finish_reason, "abort")
+
+    def test_bad_requests(self):
+        self.engine.add_request("a", PROMPTS[0], GREEDY)
+        for error, arguments in ((ValueError, ("a", PROMPTS[0], GREEDY)), (TypeError, (1, PROMPTS[0], GREEDY)),
+                                 (TypeError, ("b", None, GREEDY)), (ValueError, ("b", [], GREEDY)),
+                                 (ValueError, ("b", [10**6], GREEDY)), (TypeError, ("b", PROMPTS[0], {}))):
+            with self.subTest(arguments=arguments):
+                self.assertRaises(error, self.engine.add_request, *arguments)
+        self.assertEqual(self.outputs()["a"][-1].outputs[0].text, self.expected[0])
+
+    def test_of_its_own(self):
+        n_threads = threading_tasks()
+        engine = LLMEngine.from_engine_args(EngineArgs(CODE, kv_cache_memory_bytes=1 << 26))
+        engine.add_request("a", PROMPTS[0], SamplingParams(max_tokens=None, ignore_eos=True))
+        engine.step()
+        del engine
+        self.assertEqual(threading_tasks(), n_threads)
+        engine = LLMEngine(CODE, kv_cache_memory_bytes=1 << 26)
+        engine.add_request("a", PROMPTS[0], GREEDY)
+        engine.close()
+        self.assertRaises(phidelity.EngineClosedError, engine.step)
+        self.assertRaises(phidelity.EngineClosedError, engine.add_request, "b", PROMPTS[0], GREEDY)
 
 
 class Chat(unittest.TestCase):
@@ -375,9 +471,30 @@ class Chat(unittest.TestCase):
         self.assertEqual(t.decode(t.encode("<|end|>x"), skip_special_tokens=True), "x")
         self.assertEqual(t.eos_token_id, json.loads((CHAT / "config.json").read_text())["eos_token_id"])
         self.assertEqual(t.batch_decode([ids, ids]), ["Tom has"] * 2)
+        self.assertEqual(t("Tom has").input_ids, ids)
+        self.assertEqual(t("Tom has", truncation=True, max_length=1).input_ids, ids[:1])
+        self.assertEqual(t.tokenize("Tom has"), t.convert_ids_to_tokens(ids))
+        self.assertEqual(t.convert_tokens_to_ids(t.tokenize("Tom has")), ids)
+        self.assertEqual((t.eos_token, t.pad_token, t.pad_token_id), ("<|endoftext|>", "<|endoftext|>", t.eos_token_id))
+        self.assertEqual((len(t), t.max_token_id, t.get_vocab()["<|end|>"]), (t.vocab_size, t.vocab_size - 1,
+                                                                              t.encode("<|end|>")[0]))
+        self.assertRaises(ValueError, t, "Tom has", return_tensors="pt")
+        self.assertRaises(ValueError, t.apply_chat_template, [], return_tensors="pt")
+
+    def test_a_template_of_the_tokenizers(self):
+        question = [{"role": "user", "content": "What is 2 plus 3?"}]
+        self.assertEqual(self.tokenizer.chat_template,
+                         json.loads((CHAT / "tokenizer_config.json").read_text())["chat_template"])
+        with LLM(CHAT) as llm:
+            tokenizer = llm.get_tokenizer()
+            tokenizer.chat_template = "{% for m in messages %}<{{ m.content }}>{% endfor %}"
+            self.assertEqual(llm.chat(question, GREEDY, use_tqdm=False)[0].prompt, "<What is 2 plus 3?>")
+            self.assertEqual(tokenizer.apply_chat_template(question, return_dict=True).input_ids,
+                             tokenizer.encode("<What is 2 plus 3?>"))
 
     def test_no_template(self):
         with LLM(CODE) as llm:
+            self.assertIsNone(llm.get_tokenizer().chat_template)
             self.assertRaises(phidelity.ChatTemplateResolutionError, llm.chat,
                               [{"role": "user", "content": "x"}], use_tqdm=False)
             template = "{% for m in messages %}{{ m.content }}{% endfor %}"

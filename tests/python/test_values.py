@@ -4,6 +4,7 @@
 PYTHONPATH names the built package, PHI_LAYOUT a program that prints the compiler's layout. Prints TAP.
 """
 import copy
+import dataclasses
 import inspect
 import os
 import pickle
@@ -20,6 +21,7 @@ from phidelity import LLM, CompletionOutput, Logprob, RequestOutput, SamplingPar
 from phidelity._cffi import ffi
 from phidelity._library import lib
 from phidelity.logprobs import Logprob as SameLogprob
+from phidelity.metrics import Counter
 from phidelity.sampling_params import RequestOutputKind
 
 # vLLM's, in its order.
@@ -29,13 +31,21 @@ DEFAULTS = {
     "max_tokens": 16, "min_tokens": 0, "logprobs": None, "prompt_logprobs": None, "detokenize": True,
     "skip_special_tokens": True, "spaces_between_special_tokens": True, "include_stop_str_in_output": False,
     "output_kind": RequestOutputKind.CUMULATIVE, "logit_bias": None, "allowed_token_ids": None, "extra_args": None,
-    "bad_words": [], "skip_reading_prefix_cache": False,
+    "bad_words": [], "skip_reading_prefix_cache": False, "skip_clone": False, "structured_outputs": None,
+    "logprob_token_ids": None, "flat_logprobs": False, "thinking_token_budget": None, "repetition_detection": None,
+    "prompt_logprob_token_ids": None, "prompt_logprob_start": None, "trace_decode_token_ids": None,
+    "stream_interval": None,
 }
+SHOWN = ("SamplingParams(n=1, presence_penalty=0.0, frequency_penalty=0.0, repetition_penalty=1.0, temperature=0.0, "
+         "top_p=1.0, top_k=0, min_p=0.0, seed=None, stop=['a'], stop_token_ids=[], bad_words=[], "
+         "thinking_token_budget=None, include_stop_str_in_output=False, ignore_eos=False, max_tokens=16, "
+         "min_tokens=0, logprobs=None, prompt_logprobs=None, skip_special_tokens=True, "
+         "spaces_between_special_tokens=True, structured_outputs=None, extra_args=None)")
 
 # Arguments, and the error that they must give.
 BAD = [
     ({"n": 0}, ValueError), ({"n": 16385, "temperature": 1}, ValueError), ({"n": 2, "temperature": 0}, ValueError),
-    ({"n": 1.5}, TypeError), ({"n": None}, TypeError), ({"n": True}, TypeError),
+    ({"n": 1.5}, ValueError), ({"n": None}, ValueError), ({"n": True}, TypeError), ({"output_kind": 3}, ValueError),
     ({"presence_penalty": 2.1}, ValueError), ({"frequency_penalty": -2.1}, ValueError),
     ({"presence_penalty": float("nan")}, ValueError), ({"repetition_penalty": 0}, ValueError),
     ({"repetition_penalty": float("inf")}, ValueError), ({"temperature": -0.1}, ValueError),
@@ -151,7 +161,9 @@ class Values(unittest.TestCase):
         self.assertEqual(len(caught), 1)
         params = SamplingParams(seed=-1, stop="x", stop_token_ids=[3, 3, 4], logprobs=True, prompt_logprobs=0,
                                 logit_bias={"5": 1000})
-        self.assertEqual((params.seed, params.stop, params.stop_token_ids, params.logprobs), (None, ["x"], [3, 4], 1))
+        self.assertEqual((params.seed, params.stop, params.stop_token_ids), (None, ["x"], [3, 3, 4]))
+        self.assertIs(params.output_kind, RequestOutputKind.CUMULATIVE)
+        self.assertEqual(params.logprobs, 1)
         self.assertEqual((params.skip_reading_prefix_cache, params.logit_bias), (True, {5: 100.0}))
         self.assertEqual(SamplingParams.from_optional(temperature=None, n=None, max_tokens=None).max_tokens, None)
 
@@ -161,18 +173,38 @@ class Values(unittest.TestCase):
             self.assertEqual(other, params)
             other.stop.append("b")
             self.assertNotEqual(other, params)
-        self.assertIn("temperature=1.0", repr(params))
+        self.assertEqual(repr(SamplingParams(temperature=0, stop="a")), SHOWN)
+
+    def test_what_is_refused_later_too(self):
+        params = SamplingParams()
+        params.structured_outputs = {"choice": ["a"]}
+        self.assertRaisesRegex(ValidationError, "structured_outputs is not supported", params.check)
 
     def test_outputs(self):
         self.assertIs(Logprob, SameLogprob)
         p = Logprob(-0.5, 1, "a")
         self.assertEqual(repr(p), "Logprob(logprob=-0.5, rank=1, decoded_token='a')")
-        answer = CompletionOutput(0, "a", [5], -0.5, [{5: p}], finish_reason="length")
+        answer = CompletionOutput(0, "a", [5], -0.5, [{5: p}], None, "length")
         output = RequestOutput("0", "p", [1], None, [answer], True)
         self.assertTrue(answer.finished() and output.finished)
         self.assertIsNone(output.encoder_prompt)
         self.assertEqual(pickle.loads(pickle.dumps(output)), output)
         self.assertNotEqual(Logprob(-0.5, 2, "a"), p)
+        self.assertEqual(repr(output), (
+            "RequestOutput(request_id=0, prompt='p', prompt_token_ids=[1], encoder_prompt=None, "
+            "encoder_prompt_token_ids=None, prompt_logprobs=None, outputs=[CompletionOutput(index=0, text='a', "
+            "token_ids=[5], routed_experts=None, cumulative_logprob=-0.5, "
+            "logprobs=[{5: Logprob(logprob=-0.5, rank=1, decoded_token='a')}], finish_reason=length, "
+            "stop_reason=None)], finished=True, metrics=None, lora_request=None, num_cached_tokens=None)"))
+
+    def test_outputs_are_as_dataclasses(self):
+        answer = CompletionOutput(0, "a", [5], -0.5, [{5: Logprob(-0.5, 1, "a")}])
+        told = dataclasses.asdict(answer)
+        self.assertEqual(told, {**vars(answer), "logprobs": [{5: {"logprob": -0.5, "rank": 1, "decoded_token": "a"}}]})
+        self.assertEqual(dataclasses.replace(answer, text="b").text, "b")
+        self.assertEqual(list(dataclasses.asdict(Counter("n", {}, 3))), ["name", "labels", "value"])
+        answer.note = "attributes of one's own"
+        self.assertEqual(copy.deepcopy(answer).note, answer.note)
 
 
 if __name__ == "__main__":

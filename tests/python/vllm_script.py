@@ -1,6 +1,7 @@
 """What a script for vLLM looks like, a page of it; only the import's name is another.
 
-usage: vllm_script.py CODE_MODEL CHAT_MODEL. Writes what it saw as JSON, for test_llm.py to compare.
+usage: vllm_script.py CODE_MODEL CHAT_MODEL [DTYPE]. Writes what it saw as JSON, for test_llm.py to compare
+with program and server, and tests/oracle/test_python_oracle.py with transformers.
 """
 import json
 import sys
@@ -12,6 +13,7 @@ prompts = [
     "def is_prime(n):",
     "class Stack:\n    def push(self, item):",
 ]
+dtype = sys.argv[3] if len(sys.argv) > 3 else "auto"
 seen = {}
 
 
@@ -25,7 +27,7 @@ def tell(name, outputs):
 
 
 # Text, greedy.
-llm = LLM(model=sys.argv[1], trust_remote_code=True, enforce_eager=True, max_model_len=1024, seed=0)
+llm = LLM(model=sys.argv[1], trust_remote_code=True, enforce_eager=True, dtype=dtype, max_model_len=1024, seed=0)
 greedy = SamplingParams(temperature=0.0, max_tokens=48)
 outputs = llm.generate(prompts, greedy)
 for output in outputs:
@@ -62,7 +64,7 @@ tell("scored", [output])
 del llm
 
 # Chat: one conversation, then several.
-llm = LLM(sys.argv[2])
+llm = LLM(sys.argv[2], dtype=dtype)
 conversation = [{"role": "user", "content": "Tom has 12 marbles and loses 5. How many marbles does Tom have?"}]
 others = [[{"role": "user", "content": f"What is {a} plus {a + 1}?"}] for a in range(1, 5)]
 parameters = llm.get_default_sampling_params()
