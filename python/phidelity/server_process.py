@@ -117,7 +117,8 @@ class ServerProcess:
         end_s = time.monotonic() + timeout_s
         while not self._answers():
             if self._process.poll() is not None:
-                raise ServerError(f"the server did not start (exit code {self._process.returncode}):\n{self.log_tail()}")
+                raise ServerError(f"the server did not start (exit code {self._process.returncode}):\n"
+                                  f"{self.log_tail()}")
             if time.monotonic() > end_s:
                 raise ServerError(f"the server was not ready within {timeout_s:g} s:\n{self.log_tail()}")
             time.sleep(POLL_S)
