@@ -15,15 +15,16 @@ void page_end(struct phi_buf *out);
 
 /* A plot of n values over their index on a logarithmic axis: a bar each, the `bad` ones in red. */
 struct page_plot {
-    const char *title;
+    const char *title, *note; /* above and below */
     size_t n;
     void *context;
     double (*value)(const void *context, size_t i); /* >= 0; 0 has no bar */
     bool (*is_bad)(const void *context, size_t i);
     /* Appends what the pointer shows over bar i, escaped. */
     void (*tell)(const void *context, size_t i, struct phi_buf *out);
-    bool (*starts_group)(const void *context, size_t i); /* a line before bar i */
-    double limit;                                        /* a line across; 0 = none */
+    /* Whether a group begins with bar i: then a line stands before it, with the name below. */
+    bool (*starts_group)(const void *context, size_t i, struct phi_buf *name);
+    double limit; /* a line across; 0 = none */
 };
 void page_append_plot(struct phi_buf *out, const struct page_plot *plot);
 

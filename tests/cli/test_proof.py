@@ -190,6 +190,7 @@ class CheckAccuracy(Case):
             self.assertLess(text.index(f"<b>{verdict}</b>"), text.index("<table>"))
             self.assertNotRegex(text, r"(?i)(src|href)=|url\(|@import|<script")
             self.assertEqual(text.count("<rect"), 2 * report["total"]["n_positions"])
+            self.assertEqual(text.count(">prompt 0</text>"), 2)
             self.well_formed(text)
 
     def well_formed(self, text):
@@ -430,6 +431,17 @@ class Align(Case):
                         self.assertGreater(long[0]["n_prompt_tokens"] + 64, original)
                         self.assertGreater(long[1]["n_prompt_tokens"], original)
 
+    def test_a_shorter_context(self):
+        """Long prompts keep to it; the length at which LongRoPE changes is crossed where there is room."""
+        for model, context, n_cases in [(CODE, 200, 5), (CHAT, 1000, 9), (CHAT, 400, 8), (CHAT, 200, 8)]:
+            with self.subTest(model.name, context=context):
+                report = self.align(model, "--max-model-len", context)
+                self.assertTrue(report["pass"])
+                self.assertEqual(len(report["answers"]), n_cases)
+                self.assertLessEqual(max(a["n_prompt_tokens"] + 64 for a in report["answers"] if a["long"]), context)
+        self.fails("a prompt of 180 tokens and an answer of 64 exceed the context of 200", CODE, "--max-model-len", "200",
+                   "--long-prompt-len", "180")
+
     def test_flags_reach_the_own_server(self):
         """Dummy weights of a seed: another seed would answer something else."""
         report = self.align(CODE, "--load-format", "dummy", "--seed", "7", "--mode", "short", "--no-enable-prefix-caching")
@@ -485,6 +497,9 @@ class Align(Case):
                     self.assertLess(own[side], 0.001)
         text = page.read_text()
         self.assertIn("the answers part at token", text)
+        self.assertEqual(text.count("<details open>"), len(parted))
+        self.assertEqual(text.count("<details>"), len(report["answers"]) - len(parted))
+        self.assertIn('<span class="note">user</span> Tell me a short story about a fox.', text)
         self.assertNotRegex(text, r"(?i)(src|href)=|url\(|@import|<script")
         CheckAccuracy.well_formed(self, text)
 

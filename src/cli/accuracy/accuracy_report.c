@@ -7,6 +7,16 @@
 #include <jansson.h>
 #include <stdio.h>
 
+/* "bfloat16", "bfloat16 with w8a8" */
+static const char *held_as(const struct accuracy *a, char out[64])
+{
+    const char *dtype = phi_dtype_name(a->info.dtype);
+    bool is_plain = a->info.quantization == PHI_UNQUANTIZED;
+    snprintf(out, 64, "%s%s%s", dtype, is_plain ? "" : " with ",
+             is_plain ? "" : phi_quantization_name(a->info.quantization));
+    return out;
+}
+
 /* ---------------------------------------------------------------- the table */
 
 static void print_sum(struct cli_out *out, const char *name, const struct difference_sum *s)
@@ -59,10 +69,10 @@ static void print_layers(const struct locate *l, struct cli_out *out)
 
 void accuracy_print_table(const struct accuracy *a, struct cli_out *out)
 {
-    char verdict[256], number[24];
+    char verdict[256], number[24], held[64];
     const struct reference *r = &a->reference;
-    phi_buf_printf(&out->buf, "model      %s, %s\nreference  %s", a->model,
-                   phi_dtype_name(a->info.dtype), r->path);
+    phi_buf_printf(&out->buf, "model      %s, %s\nreference  %s", a->model, held_as(a, held),
+                   r->path);
     if (r->about.n > 0)
         phi_buf_printf(&out->buf, ": %.*s", (int)r->about.n, r->about.data);
     phi_buf_printf(&out->buf, "\n\n%-6s %9s %8s %8s %12s %9s %9s %9s %9s\n", "prompt", "positions",
@@ -140,10 +150,11 @@ static json_t *locate_json(const struct accuracy *a)
 void accuracy_print_json(const struct accuracy *a, struct cli_out *out)
 {
     json_t *object = json_pack(
-        "{s:b, s:s, s:s, s:s, s:{s:f, s:f, s:f}, s:o, s:o, s:o}", "pass", accuracy_passes(a),
-        "model", a->model, "dtype", phi_dtype_name(a->info.dtype), "reference", a->reference.path,
-        "limits", "top1_percent", a->limits.top1, "cosine", a->limits.cosine, "kl", a->limits.kl,
-        "total", sum_json(&a->total), "locate", locate_json(a), "prompts", prompts_json(a));
+        "{s:b, s:s, s:s, s:s, s:s, s:{s:f, s:f, s:f}, s:o, s:o, s:o}", "pass", accuracy_passes(a),
+        "model", a->model, "dtype", phi_dtype_name(a->info.dtype), "quantization",
+        phi_quantization_name(a->info.quantization), "reference", a->reference.path, "limits",
+        "top1_percent", a->limits.top1, "cosine", a->limits.cosine, "kl", a->limits.kl, "total",
+        sum_json(&a->total), "locate", locate_json(a), "prompts", prompts_json(a));
     char *text = object ? json_dumps(object, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
     if (text) {
         cli_out_write(out, phi_str_from(text));
@@ -187,9 +198,11 @@ static bool is_missed(const void *context, size_t i)
     return d->want_best != d->got_best || d->kl > a->limits.kl || d->cosine < a->limits.cosine;
 }
 
-static bool starts_prompt(const void *context, size_t i)
+static bool starts_prompt(const void *context, size_t i, struct phi_buf *name)
 {
-    return place_of(context, i).position == 0;
+    struct place at = place_of(context, i);
+    phi_buf_printf(name, "prompt %zu", at.prompt);
+    return at.position == 0;
 }
 
 static void tell_row(const void *context, size_t i, struct phi_buf *out)
@@ -224,7 +237,8 @@ static void append_table(const struct accuracy *a, struct phi_buf *out)
 {
     char number[24];
     phi_buf_append_c(out,
-                     "<h2>Each prompt</h2>\n<table><tr><th></th><th class=\"text\">prompt</th>"
+                     "<h2>Each prompt</h2>\n<div class=\"wide\"><table>\n<tr><th></th><th "
+                     "class=\"text\">prompt</th>"
                      "<th>positions</th><th>top-1 %</th><th>top-5 %</th><th>min cosine</th>"
                      "<th>max KL</th><th>mean KL</th><th>max diff</th><th>mean diff</th></tr>\n");
     for (size_t i = 0; i < a->reference.n_prompts; i++) {
@@ -232,18 +246,19 @@ static void append_table(const struct accuracy *a, struct phi_buf *out)
         append_sum_row(out, number, a->reference.prompts[i].text, &a->prompts[i], &a->limits);
     }
     append_sum_row(out, "", PHI_STR("all"), &a->total, &a->limits);
-    phi_buf_append_c(out, "</table>\n<p class=\"note\">Top-1: positions whose best token is the "
-                          "reference's. Top-5: how many of the five best are the reference's. KL: "
-                          "of the two distributions, in nats. Diff: of the logits.</p>\n");
+    phi_buf_append_c(out,
+                     "</table></div>\n<p class=\"note\">Top-1: positions whose best token is the "
+                     "reference's. Top-5: how many of the five best are the reference's. KL: "
+                     "of the two distributions, in nats. Diff: of the logits.</p>\n");
 }
 
 static void append_source(const struct accuracy *a, struct phi_buf *out)
 {
+    char held[64];
     phi_buf_append_c(out, "<p>");
     page_text(out, phi_str_from(a->model));
-    phi_buf_printf(
-        out, ": %s, %d layers, run as %s with kernels for %s.<br>Reference: ", a->info.architecture,
-        a->info.n_layers, phi_dtype_name(a->info.dtype), a->info.isa);
+    phi_buf_printf(out, ": %s, %d layers, run as %s, kernels for %s.<br>Reference: ",
+                   a->info.architecture, a->info.n_layers, held_as(a, held), a->info.isa);
     page_text(out, phi_str_from(a->reference.path));
     phi_buf_append_c(out, a->reference.about.n > 0 ? ": " : "");
     page_text(out, a->reference.about);
@@ -261,10 +276,14 @@ static bool is_beyond(const void *context, size_t i)
     return locate_difference(l, (int)i) > l->limit;
 }
 
-static bool starts_layer(const void *context, size_t i)
+static bool starts_layer(const void *context, size_t i, struct phi_buf *name)
 {
-    (void)context;
-    return i % 3 == 1;
+    const struct locate *l = context;
+    if (i > 0 && (int)i < locate_n_stages(l) - 1)
+        phi_buf_printf(name, "%zu", (i - 1) / 3);
+    else
+        phi_buf_append_c(name, i == 0 ? "embed" : "logits");
+    return i == 0 || i % 3 == 1;
 }
 
 static void tell_layer(const void *context, size_t i, struct phi_buf *out)
@@ -280,7 +299,9 @@ static void append_layers(const struct accuracy *a, struct phi_buf *out)
     if (!a->locate)
         return;
     struct page_plot plot = {
-        .title = "Relative difference: embeddings; attention, MLP and sum of each layer; logits",
+        .title = "Relative difference of what each layer gives",
+        .note = "Attention, MLP and sum of each layer, between the embeddings and the logits. "
+                "Dashed: the limit.",
         .n = (size_t)locate_n_stages(a->locate),
         .context = a->locate,
         .value = layer_at,
@@ -302,7 +323,9 @@ enum phi_status accuracy_write_page(const struct accuracy *a, const char *path,
     char verdict[256];
     struct phi_buf page = {0};
     struct page_plot plot = {
-        .title = "KL divergence at each position (pointer: details)",
+        .title = "KL divergence at each position",
+        .note = "A bar for each position of the prompts. Red: another best token, or a limit is "
+                "missed. Dashed: the limit. The pointer over a bar tells more.",
         .n = a->reference.n_positions,
         .context = (void *)(uintptr_t)a,
         .value = kl_at,
@@ -317,6 +340,7 @@ enum phi_status accuracy_write_page(const struct accuracy *a, const char *path,
     append_table(a, &page);
     page_append_plot(&page, &plot);
     plot.title = "Largest difference of a logit at each position";
+    plot.note = "Bars as above.";
     plot.value = largest_at;
     plot.limit = 0;
     page_append_plot(&page, &plot);

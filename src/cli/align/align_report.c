@@ -128,18 +128,44 @@ void align_print_json(const struct align *a, struct cli_out *out)
 
 enum { MAX_PROMPT_SHOWN = 300 };
 
+static void append_cut(struct phi_str text, struct phi_buf *out)
+{
+    bool cut = text.n > MAX_PROMPT_SHOWN;
+    if (cut)
+        text.n = MAX_PROMPT_SHOWN;
+    while (cut && text.n > 0 && ((unsigned char)text.data[text.n] & 0xc0) == 0x80)
+        text.n--; /* not inside a character */
+    page_text(out, text);
+    phi_buf_append_c(out, cut ? " ..." : "");
+}
+
+static struct phi_str string_of(const json_t *json)
+{
+    return (struct phi_str){json_string_value(json), json_string_length(json)};
+}
+
+/* A text as it is, the messages of a chat with their roles, anything else as JSON. */
 static void append_prompt(const struct align_case *c, struct phi_buf *out)
 {
-    char *text = json_dumps(c->prompt, JSON_ENCODE_ANY | JSON_COMPACT);
-    struct phi_str shown = phi_str_from(text ? text : "");
-    bool cut = shown.n > MAX_PROMPT_SHOWN;
-    if (cut)
-        shown.n = MAX_PROMPT_SHOWN;
-    while (cut && shown.n > 0 && ((unsigned char)shown.data[shown.n] & 0xc0) == 0x80)
-        shown.n--; /* not inside a character */
-    page_text(out, shown);
-    phi_buf_append_c(out, cut ? " ..." : "");
-    phi_mem_free(text);
+    size_t i;
+    const json_t *message;
+    if (json_is_string(c->prompt)) {
+        append_cut(string_of(c->prompt), out);
+        return;
+    }
+    if (c->kind != ALIGN_CHAT) {
+        char *text = json_dumps(c->prompt, JSON_COMPACT);
+        append_cut(phi_str_from(text ? text : ""), out);
+        phi_mem_free(text);
+        return;
+    }
+    json_array_foreach(c->prompt, i, message)
+    {
+        phi_buf_append_c(out, i > 0 ? "<br><span class=\"note\">" : "<span class=\"note\">");
+        page_text(out, string_of(json_object_get(message, "role")));
+        phi_buf_append_c(out, "</span> ");
+        append_cut(string_of(json_object_get(message, "content")), out);
+    }
 }
 
 /* An answer's text, and what follows the parting marked. */
@@ -160,32 +186,41 @@ static void append_answer(const struct align *a, const struct align_case *c,
     }
 }
 
+static void append_row(const char *name, struct phi_buf *out)
+{
+    phi_buf_printf(out, "<tr><th class=\"text\">%s</th><td class=\"text\">", name);
+}
+
+/* One line to open: those that do not agree are open. Equal answers are told once. */
 static void append_case(const struct align *a, size_t i, struct phi_buf *out)
 {
     const struct align_case *c = &a->cases[i];
+    bool same = c->alike.n_equal == c->here.ids.n && c->here.ids.n == c->there.ids.n;
     struct phi_buf parting = {0};
-    phi_buf_printf(out,
-                   "<h2%s>%zu: %s, %s, %s</h2>\n<table>\n<tr><th class=\"text\">prompt</th><td "
-                   "class=\"text\">",
-                   c->pass ? "" : " class=\"bad\"", i, c->is_long ? "long" : kind_names[c->kind],
-                   judge_names[c->judge], c->pass ? "agrees" : "does not agree");
+    phi_buf_printf(out, "<details%s><summary><span class=\"%s\">%s</span> %zu: %s, judged %s: ",
+                   c->pass ? "" : " open", c->pass ? "good" : "bad", c->pass ? "pass" : "FAIL", i,
+                   c->is_long ? "long" : kind_names[c->kind], judge_names[c->judge]);
+    if (same)
+        phi_buf_printf(out, "all %zu tokens equal", c->here.ids.n);
+    else
+        phi_buf_printf(out, "%zu tokens here, %zu there, the first %zu equal", c->here.ids.n,
+                       c->there.ids.n, c->alike.n_equal);
+    phi_buf_append_c(out, "</summary>\n<div class=\"wide\"><table>\n");
+    append_row("prompt", out);
     append_prompt(c, out);
-    phi_buf_append_c(out, "</td></tr>\n<tr><th class=\"text\">here</th><td class=\"text\">");
+    phi_buf_append_c(out, "</td></tr>\n");
+    append_row(same ? "both" : "here", out);
     append_answer(a, c, &c->here, out);
-    phi_buf_append_c(out, "</td></tr>\n<tr><th class=\"text\">there</th><td class=\"text\">");
-    append_answer(a, c, &c->there, out);
-    phi_buf_printf(
-        out,
-        "</td></tr>\n</table>\n<p>%zu prompt tokens; %zu tokens here, %zu there, the first "
-        "%zu equal; edit %.3f, ROUGE-L %.3f.",
-        c->here.prompt.n, c->here.ids.n, c->there.ids.n, c->alike.n_equal, c->alike.edit,
-        c->alike.rouge_l);
-    align_tell_parting(a, c, &parting);
-    if (parting.n > 0) {
-        phi_buf_append_c(out, "<br>");
-        page_text(out, phi_buf_str(&parting));
+    if (!same) {
+        phi_buf_append_c(out, "</td></tr>\n");
+        append_row("there", out);
+        append_answer(a, c, &c->there, out);
     }
-    phi_buf_append_c(out, "</p>\n");
+    phi_buf_printf(out, "</td></tr>\n</table></div>\n<p>");
+    align_tell_parting(a, c, &parting);
+    page_text(out, phi_buf_str(&parting));
+    phi_buf_printf(out, "%s%zu prompt tokens; edit %.3f, ROUGE-L %.3f.</p></details>\n",
+                   parting.n > 0 ? "<br>" : "", c->here.prompt.n, c->alike.edit, c->alike.rouge_l);
     phi_buf_deinit(&parting);
 }
 

@@ -161,8 +161,8 @@ static enum phi_status add_long(struct align *a, const struct align_plan *plan,
                          : phi_size_min(max - phi_size_min(max, answer + MARGIN), LONG_DEFAULT);
     if (n + answer > max)
         return phi_fail(err, PHI_ERR_TOO_LONG,
-                        "a prompt of %zu tokens and an answer of %zu exceed the context of %zu",
-                        n, answer, max);
+                        "a prompt of %zu tokens and an answer of %zu exceed the context of %zu", n,
+                        answer, max);
     PHI_TRY(add_long_of(a, n, plan->long_tokens, err));
     if (plan->long_prompt == 0 && crosses && original + 4 * 32 + answer <= max)
         return add_long_of(a, original + 4 * 32, plan->long_tokens, err);
