@@ -1,0 +1,301 @@
+/* vnni_strip.h: integer products of a strip whose bytes lie transposed in a->scratch: [step of 64
+ * bytes][16 words of 4 bytes][16 rows], so that one register holds four bytes of sixteen rows and a
+ * sum needs no reduction. 4-bit weights are transposed as they are and fall apart into nibbles
+ * where they are multiplied. Private to avx512_vnni.c. */
+#ifndef PHI_KERNELS_VNNI_STRIP_H
+#define PHI_KERNELS_VNNI_STRIP_H
+
+#include "kernels/vnni_steps.h"
+
+enum {
+    TOKENS = 12, /* at most, of a tile */
+    ONE_CHAIN =
+        8, /* tiles of fewer tokens keep two sums for each, or they would wait for one another */
+    PACK_AHEAD = 4, /* rows of the next strip that are named in each step of transposing */
+};
+
+/* ---------------------------------------------------------------- transposing */
+
+/* Register i of the result holds the 32-bit words i of the sixteen rows. */
+PHI_INLINE void transpose16x16(__m512i v[16])
+{
+    __m512i t[16];
+    PHI_UNROLL
+    for (int i = 0; i < 8; i++) {
+        t[2 * i] = _mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]);
+    }
+    /* v[4 i + j]: word j of the four quarters, of rows 4 i .. 4 i + 3 */
+    PHI_UNROLL
+    for (int i = 0; i < 4; i++) {
+        v[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+        v[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+        v[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+        v[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+    }
+    PHI_UNROLL
+    for (int j = 0; j < 4; j++) {
+        t[j] = _mm512_shuffle_i32x4(v[j], v[4 + j], 0x88);
+        t[4 + j] = _mm512_shuffle_i32x4(v[j], v[4 + j], 0xDD);
+        t[8 + j] = _mm512_shuffle_i32x4(v[8 + j], v[12 + j], 0x88);
+        t[12 + j] = _mm512_shuffle_i32x4(v[8 + j], v[12 + j], 0xDD);
+    }
+    PHI_UNROLL
+    for (int j = 0; j < 4; j++) {
+        v[j] = _mm512_shuffle_i32x4(t[j], t[8 + j], 0x88);
+        v[4 + j] = _mm512_shuffle_i32x4(t[4 + j], t[12 + j], 0x88);
+        v[8 + j] = _mm512_shuffle_i32x4(t[j], t[8 + j], 0xDD);
+        v[12 + j] = _mm512_shuffle_i32x4(t[4 + j], t[12 + j], 0xDD);
+    }
+}
+
+/* The rows of a strip; those that do not exist repeat the last one. */
+struct strip_rows {
+    const char *row[PHI_STRIP_ROWS];
+    size_t n_bytes; /* of a row */
+    size_t ahead;   /* from a row to the same one of the next strip */
+};
+
+PHI_INLINE struct strip_rows strip_rows(const struct phi_quant_matmul *a, size_t n_bytes)
+{
+    struct strip_rows s = {.n_bytes = n_bytes, .ahead = PHI_STRIP_ROWS * a->row_bytes};
+    for (size_t r = 0; r < PHI_STRIP_ROWS; r++) {
+        size_t from = r < a->n_rows ? r : a->n_rows - 1;
+        s.row[r] = (const char *)a->w + from * a->row_bytes;
+    }
+    return s;
+}
+
+/* Names a step's bytes in rows [begin, end) of the next strip. */
+PHI_INLINE void prefetch_next(const struct strip_rows *s, size_t at, const size_t begin,
+                              const size_t end)
+{
+    PHI_UNROLL
+    for (size_t r = begin; r < end; r++)
+        prefetch(s->row[r] + at + s->ahead);
+}
+
+PHI_INLINE void transpose_with(const struct strip_rows *s, size_t at, load_step_fn load, char *to)
+{
+    __m512i v[16];
+    PHI_UNROLL
+    for (size_t r = 0; r < 16; r++)
+        v[r] = load(s->row[r], at, s->n_bytes);
+    prefetch_next(s, at, 0, PACK_AHEAD);
+    transpose16x16(v);
+    PHI_UNROLL
+    for (int i = 0; i < 16; i++)
+        _mm512_store_si512(to + i * STEP, v[i]);
+}
+
+/* The step that begins `at` bytes into the rows, to 16 * STEP bytes. Not inlined, lest gcc carry
+ * sixteen addresses through the loop around it. */
+static __attribute__((noinline)) void transpose_step(const struct strip_rows *s, size_t at,
+                                                     char *to)
+{
+    if (at + STEP <= s->n_bytes)
+        transpose_with(s, at, whole_step, to);
+    else
+        transpose_with(s, at, row_step, to);
+}
+
+/* ---------------------------------------------------------------- tiles */
+
+/* Rows by threes: the address of each is one register plus 0, 1 or 2 times the distance, which an
+ * instruction adds for nothing. The compiler would rather keep twelve addresses in memory, so it is
+ * not to know what they have in common. */
+struct by_threes {
+    const char *third[TOKENS / 3];
+    size_t stride;
+};
+
+PHI_INLINE void hide(struct by_threes *rows, const size_t n)
+{
+    __asm__("" : "+r"(rows->stride));
+    PHI_UNROLL
+    for (size_t i = 0; 3 * i < n; i++)
+        __asm__("" : "+r"(rows->third[i]));
+}
+
+PHI_INLINE struct by_threes by_threes(const void *from, size_t stride, const size_t n)
+{
+    struct by_threes rows = {.stride = stride};
+    PHI_UNROLL
+    for (size_t i = 0; 3 * i < n; i++)
+        rows.third[i] = (const char *)from + 3 * i * stride;
+    hide(&rows, n);
+    return rows;
+}
+
+PHI_INLINE void advance(struct by_threes *rows, size_t by, const size_t n)
+{
+    PHI_UNROLL
+    for (size_t i = 0; 3 * i < n; i++)
+        rows->third[i] += by;
+    hide(rows, n);
+}
+
+PHI_INLINE const void *row_at(const struct by_threes *rows, size_t r, size_t at)
+{
+    return rows->third[r / 3] + r % 3 * rows->stride + at;
+}
+
+/* Four bytes of sixteen rows times those at `at` of n tokens. */
+PHI_INLINE void multiply(__m512i sum[TOKENS], __m512i w, const struct by_threes *x, size_t at,
+                         const size_t n)
+{
+    PHI_UNROLL
+    for (size_t t = 0; t < n; t++)
+        sum[t] = dot_broadcast(sum[t], w, row_at(x, t, at));
+}
+
+PHI_INLINE __mmask16 strip_mask(const struct phi_quant_matmul *a)
+{
+    return (__mmask16)((1u << a->n_rows) - 1);
+}
+
+/* Fetches the lines that a tile of n tokens will store to: stores wait for theirs one by one. */
+PHI_INLINE void prefetch_stores(const struct phi_quant_matmul *a, size_t token, const size_t n)
+{
+    PHI_UNROLL
+    for (size_t t = 0; t < n; t++)
+        __asm__ volatile("prefetchw %0" : : "m"(a->y[(token + t) * a->ld_y]));
+}
+
+PHI_INLINE void store_strip(const struct phi_quant_matmul *a, size_t token, __m512 y)
+{
+    if (a->x_scale)
+        y = _mm512_mul_ps(y, _mm512_set1_ps(a->x_scale[token]));
+    _mm512_mask_storeu_ps(a->y + token * a->ld_y, strip_mask(a), y);
+}
+
+PHI_INLINE void multiply_w8(__m512i sum[TOKENS], const char *w, const struct by_threes *x,
+                            size_t at, const size_t n)
+{
+    multiply(sum, unsigned_w8(_mm512_load_si512(w)), x, at, n);
+}
+
+/* The first tile of tokens names what the next strip will read. */
+PHI_INLINE void w8_strip_tile(const struct phi_quant_matmul *a, const struct strip_rows *rows,
+                              size_t token, const size_t n)
+{
+    const char *w = a->scratch;
+    struct by_threes x = by_threes(a->x + token * a->ld_x, a->ld_x, n);
+    __m512i sum[TOKENS];
+    prefetch_stores(a, token, n);
+    PHI_UNROLL
+    for (size_t t = 0; t < n; t++)
+        sum[t] = _mm512_set1_epi32(a->x_sums[(token + t) * a->ld_sums]);
+    for (size_t k = 0; k < a->k; k += 16) {
+        /* Not a loop: gcc 12 would keep the sums in memory. */
+        multiply_w8(sum, w, &x, 0, n);
+        multiply_w8(sum, w + STEP, &x, 4, n);
+        multiply_w8(sum, w + 2 * STEP, &x, 8, n);
+        multiply_w8(sum, w + 3 * STEP, &x, 12, n);
+        w += 4 * STEP;
+        advance(&x, 16, n);
+        if (token == 0 && k % STEP == 0)
+            prefetch_next(rows, k, PACK_AHEAD, 16);
+    }
+    const __m512 scales = _mm512_maskz_loadu_ps(strip_mask(a), a->w_scale);
+    PHI_UNROLL
+    for (size_t t = 0; t < n; t++)
+        store_strip(a, token + t, _mm512_mul_ps(_mm512_cvtepi32_ps(sum[t]), scales));
+}
+
+PHI_INLINE void multiply_w4(__m512i low[TOKENS], __m512i high[TOKENS], const char *w,
+                            const struct by_threes *x, size_t at, const size_t n)
+{
+    const __m512i bytes = _mm512_load_si512(w);
+    multiply(low, low_nibbles(bytes), x, at, n);
+    multiply(n < ONE_CHAIN ? high : low, high_nibbles(bytes), x, at + STEP, n);
+}
+
+/* One pass over the blocks: nested loops would keep gcc 12 from holding the sums in registers. */
+PHI_INLINE void w4_strip_tile(const struct phi_quant_matmul *a, const struct strip_rows *rows,
+                              size_t token, const size_t n)
+{
+    const char *w = a->scratch;
+    const float *scale = packed_scales(a);
+    const size_t n_blocks = (a->k + PHI_QUANT_BLOCK - 1) / PHI_QUANT_BLOCK;
+    const size_t group_blocks = (a->group + PHI_QUANT_BLOCK - 1) / PHI_QUANT_BLOCK;
+    struct by_threes x = by_threes(a->x + token * a->ld_x, a->ld_x, n);
+    struct by_threes x_sums =
+        by_threes(a->x_sums + token * a->ld_sums, a->ld_sums * sizeof *a->x_sums, n);
+    __m512 acc[TOKENS];
+    __m512i sum[TOKENS], high[TOKENS];
+    size_t left = group_blocks; /* blocks of the group */
+    prefetch_stores(a, token, n);
+    PHI_UNROLL
+    for (size_t t = 0; t < n; t++) {
+        acc[t] = _mm512_setzero_ps();
+        sum[t] = high[t] = _mm512_setzero_si512();
+    }
+    for (size_t block = 0; block < n_blocks; block++) {
+        PHI_UNROLL
+        for (size_t t = 0; t < n; t++) {
+            const __m512i extra = _mm512_set1_epi32(*(const int32_t *)row_at(&x_sums, t, 0));
+            sum[t] = _mm512_add_epi32(sum[t], extra);
+        }
+        multiply_w4(sum, high, w, &x, 0, n);
+        multiply_w4(sum, high, w + STEP, &x, 4, n);
+        multiply_w4(sum, high, w + 2 * STEP, &x, 8, n);
+        multiply_w4(sum, high, w + 3 * STEP, &x, 12, n);
+        w += 4 * STEP;
+        advance(&x, block % 4 == 3 ? 16 + STEP : 16, n);
+        advance(&x_sums, sizeof *a->x_sums, n);
+        if (token == 0 && block % 4 == 0)
+            prefetch_next(rows, block * 16, PACK_AHEAD, 16);
+        if (--left > 0)
+            continue;
+        const __m512 scales = _mm512_load_ps(scale);
+        PHI_UNROLL
+        for (size_t t = 0; t < n; t++) {
+            if (n < ONE_CHAIN)
+                sum[t] = _mm512_add_epi32(sum[t], high[t]);
+            acc[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[t]), scales, acc[t]);
+            sum[t] = high[t] = _mm512_setzero_si512();
+        }
+        scale += PHI_STRIP_ROWS;
+        left = group_blocks;
+    }
+    PHI_UNROLL
+    for (size_t t = 0; t < n; t++)
+        store_strip(a, token + t, acc[t]);
+}
+
+/* ---------------------------------------------------------------- all tokens */
+
+typedef void (*tile_fn)(const struct phi_quant_matmul *a, const struct strip_rows *rows,
+                        size_t token, size_t n);
+
+PHI_INLINE void strip_product(const struct phi_quant_matmul *a, size_t n_bytes, tile_fn tile)
+{
+    const struct strip_rows rows = strip_rows(a, n_bytes);
+    char *to = a->scratch;
+    for (size_t at = 0; at < n_bytes; at += STEP, to += 16 * STEP)
+        transpose_step(&rows, at, to);
+    size_t token = 0;
+    for (; token + TOKENS <= a->n_tokens; token += TOKENS)
+        tile(a, &rows, token, TOKENS);
+    for (; token + 8 <= a->n_tokens; token += 8)
+        tile(a, &rows, token, 8);
+    for (; token + 4 <= a->n_tokens; token += 4)
+        tile(a, &rows, token, 4);
+    for (; token + 2 <= a->n_tokens; token += 2)
+        tile(a, &rows, token, 2);
+    for (; token < a->n_tokens; token++)
+        tile(a, &rows, token, 1);
+}
+
+static void w8_strip(const struct phi_quant_matmul *a)
+{
+    strip_product(a, a->k, w8_strip_tile);
+}
+
+static void w4_strip(const struct phi_quant_matmul *a)
+{
+    strip_product(a, (a->k + 1) / 2, w4_strip_tile);
+}
+
+#endif
