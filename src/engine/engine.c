@@ -188,6 +188,19 @@ static enum phi_status random_seed(struct phi_prefix_seed *seed, struct phi_erro
     return PHI_OK;
 }
 
+/* One for each thread. */
+static enum phi_status make_samplers(struct phi_engine *e, struct phi_error *err)
+{
+    const size_t n = (size_t)e->model->n_threads;
+    e->samplers = phi_calloc(n, sizeof *e->samplers);
+    if (!e->samplers)
+        return phi_fail_memory(err, "the samplers", n * sizeof *e->samplers);
+    for (size_t i = 0; i < n; i++)
+        PHI_TRY(phi_sampler_init(&e->samplers[i], e->model->kernels,
+                                 (size_t)e->model->config.vocab_size, err));
+    return PHI_OK;
+}
+
 static enum phi_status allocate(struct phi_engine *e, struct phi_error *err)
 {
     const struct phi_memory_plan *p = &e->memory;
@@ -207,7 +220,9 @@ static enum phi_status allocate(struct phi_engine *e, struct phi_error *err)
     e->tokens = phi_alloc(p->max_num_batched_tokens, sizeof *e->tokens);
     e->seqs = phi_alloc(p->max_num_seqs, sizeof *e->seqs);
     e->logit_rows = phi_alloc(p->max_logit_rows, sizeof *e->logit_rows);
-    if (!e->tokens || !e->seqs || !e->logit_rows)
+    e->row_entries = phi_alloc(p->max_logit_rows, sizeof *e->row_entries);
+    e->verdicts = phi_alloc(p->max_logit_rows, sizeof *e->verdicts);
+    if (!e->tokens || !e->seqs || !e->logit_rows || !e->row_entries || !e->verdicts)
         return phi_fail_memory(err, "the batch", p->max_num_batched_tokens * sizeof *e->tokens);
     struct phi_scheduler_limits limits = {
         .max_num_seqs = p->max_num_seqs,
@@ -226,7 +241,7 @@ static enum phi_status allocate(struct phi_engine *e, struct phi_error *err)
         PHI_TRY(phi_prefix_cache_init(cache, p->n_blocks, p->block_size, &seed, err));
     }
     PHI_TRY(phi_scheduler_init(&e->scheduler, &limits, &e->pool, cache, err));
-    return phi_sampler_init(&e->sampler, e->model->kernels, (size_t)c->vocab_size, err);
+    return make_samplers(e, err);
 }
 
 static void engine_free(struct phi_engine *e)
@@ -236,7 +251,11 @@ static void engine_free(struct phi_engine *e)
     phi_free(e->tokens);
     phi_free(e->seqs);
     phi_free(e->logit_rows);
-    phi_sampler_deinit(&e->sampler);
+    phi_free(e->row_entries);
+    phi_free(e->verdicts);
+    for (int i = 0; e->samplers && i < e->model->n_threads; i++)
+        phi_sampler_deinit(&e->samplers[i]);
+    phi_free(e->samplers);
     phi_scheduler_deinit(&e->scheduler);
     phi_prefix_cache_deinit(&e->prefix_cache);
     phi_kvpool_deinit(&e->pool);

@@ -30,11 +30,13 @@ struct phi_engine {
     struct phi_kvpool pool;
     struct phi_prefix_cache prefix_cache; /* zero when it is off */
     struct phi_scheduler scheduler;
-    struct phi_sampler sampler;
+    struct phi_sampler *samplers; /* [model->n_threads] */
     float *logits;              /* [max_logit_rows, vocab_size] */
     int32_t *tokens;            /* [max_num_batched_tokens] */
     struct phi_batch_seq *seqs; /* [max_num_seqs] */
     uint32_t *logit_rows;       /* [max_logit_rows] */
+    uint32_t *row_entries;      /* [max_logit_rows] whose entry of the plan each row of logits is */
+    int32_t *verdicts;          /* [max_logit_rows] token or PHI_TOKEN_*; of a scored one 0 if fine */
     struct phi_request *live;   /* all requests with answers that go on */
     struct phi_request *ended;  /* let go in this step, but still named by its plan */
     uint64_t n_requests;        /* begun; numbers the random streams of those without a seed */

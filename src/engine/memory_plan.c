@@ -242,7 +242,7 @@ enum phi_status phi_memory_plan_make(const struct phi_model *m, const struct phi
     p.block_bytes = phi_kv_block_bytes(m->net, p.block_size, p.kv_dtype);
     p.workspace_bytes = phi_workspace_bytes(m->net, p.max_num_batched_tokens, rows, m->n_threads);
     p.logits_bytes = rows * (size_t)c->vocab_size * sizeof(float);
-    p.sampler_bytes = phi_sampler_bytes((size_t)c->vocab_size);
+    p.sampler_bytes = (size_t)m->n_threads * phi_sampler_bytes((size_t)c->vocab_size);
     PHI_TRY(plan_share(&p, m, o, memory, err));
     PHI_TRY(plan_kv(&p, o, c->max_position_embeddings, memory, err));
     *out = p;

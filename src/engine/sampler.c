@@ -5,9 +5,14 @@
 #include "base/size.h"
 #include "kernels/elementary.h"
 
-#include <assert.h>
 #include <float.h>
 #include <string.h>
+
+enum {
+    N_BUCKETS = 4096, /* of a nucleus: 8 for each doubling of x */
+    BUCKET_KEYS = (UINT32_MAX / N_BUCKETS) + 1,
+    NUCLEUS_DEPTH = 12, /* below the maximum; seldom is anything that counts deeper */
+};
 
 void phi_sampling_state_init(struct phi_sampling_state *state)
 {
@@ -16,17 +21,22 @@ void phi_sampling_state_init(struct phi_sampling_state *state)
 
 size_t phi_sampler_bytes(size_t vocab_size)
 {
-    return vocab_size * (sizeof(float) + sizeof(int32_t) + 2 * sizeof(struct phi_candidate));
+    size_t weights = phi_size_ceil_div(vocab_size, PHI_KEY_BLOCK) * PHI_KEY_BLOCK;
+    return phi_row_bytes(vocab_size) + vocab_size * (sizeof(float) + sizeof(int32_t)) +
+           weights * sizeof(float) + N_BUCKETS * sizeof(double);
 }
 
 enum phi_status phi_sampler_init(struct phi_sampler *s, const struct phi_kernels *kernels,
                                  size_t vocab_size, struct phi_error *err)
 {
     *s = (struct phi_sampler){.kernels = kernels, .vocab_size = vocab_size};
+    PHI_TRY(phi_row_init(&s->row, vocab_size, err));
     s->work = phi_alloc(vocab_size, sizeof *s->work);
     s->counts = phi_calloc(vocab_size, sizeof *s->counts);
-    s->candidates = phi_alloc(2 * vocab_size, sizeof *s->candidates);
-    if (!s->work || !s->counts || !s->candidates) {
+    s->weights = phi_alloc(phi_size_ceil_div(vocab_size, PHI_KEY_BLOCK),
+                           PHI_KEY_BLOCK * sizeof *s->weights);
+    s->masses = phi_alloc(N_BUCKETS, sizeof *s->masses);
+    if (!s->work || !s->counts || !s->weights || !s->masses) {
         phi_sampler_deinit(s);
         return phi_fail_memory(err, "the sampler", phi_sampler_bytes(vocab_size));
     }
@@ -35,52 +45,12 @@ enum phi_status phi_sampler_init(struct phi_sampler *s, const struct phi_kernels
 
 void phi_sampler_deinit(struct phi_sampler *s)
 {
+    phi_row_deinit(&s->row);
     phi_free(s->work);
     phi_free(s->counts);
-    phi_free(s->candidates);
+    phi_free(s->weights);
+    phi_free(s->masses);
     *s = (struct phi_sampler){0};
-}
-
-/* ---------------------------------------------------------------- one pass over a row */
-
-/* x - x is 0 for a finite x, else NaN, which no addition removes. */
-bool phi_logits_finite(const float *logits, size_t n)
-{
-    float lane[8] = {0};
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (int l = 0; l < 8; l++)
-            lane[l] += logits[i + l] - logits[i + l];
-    for (; i < n; i++)
-        lane[0] += logits[i] - logits[i];
-    for (int l = 1; l < 8; l++)
-        lane[0] += lane[l];
-    return lane[0] == 0;
-}
-
-float phi_row_max(const float *x, size_t n)
-{
-    float lane[8];
-    size_t i = 0;
-    for (int l = 0; l < 8; l++)
-        lane[l] = -INFINITY;
-    for (; i + 8 <= n; i += 8)
-        for (int l = 0; l < 8; l++)
-            lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
-    for (; i < n; i++)
-        lane[0] = x[i] > lane[0] ? x[i] : lane[0];
-    for (int l = 1; l < 8; l++)
-        lane[0] = lane[l] > lane[0] ? lane[l] : lane[0];
-    return lane[0];
-}
-
-int32_t phi_row_argmax(const float *x, size_t n)
-{
-    float max = phi_row_max(x, n);
-    size_t i = 0;
-    while (i < n - 1 && x[i] != max)
-        i++;
-    return (int32_t)i;
 }
 
 /* ---------------------------------------------------------------- processors */
@@ -170,174 +140,219 @@ static void process(struct phi_sampler *s, const float *logits,
         apply_penalties(x, s->counts, state);
 }
 
-/* ---------------------------------------------------------------- the best candidates */
+/* ---------------------------------------------------------------- weights */
 
-/* Rising integers for falling floats; both zeros are equal. */
-static uint32_t candidate_key(float x)
+/* w[i] = exp(w[i] - max), in whole steps of PHI_KEY_BLOCK: the softmax step of attention with a scale
+ * of 1 and a maximum that is known. */
+static void exponentials(const struct phi_kernels *kernels, float *w, size_t n, float max)
 {
-    uint32_t bits = phi_f32_bits(x + 0.0f);
-    return bits & 0x80000000u ? bits : ~(bits | 0x80000000u);
-}
-
-/* Stable, by key, in four passes of eight bits; the result stands in `list` again. */
-static void radix_sort(struct phi_candidate *list, struct phi_candidate *room, size_t n)
-{
-    for (int shift = 0; shift < 32; shift += 8) {
-        size_t start[257] = {0};
-        for (size_t i = 0; i < n; i++)
-            start[(list[i].key >> shift & 255) + 1]++;
-        for (int d = 0; d < 256; d++)
-            start[d + 1] += start[d];
-        for (size_t i = 0; i < n; i++)
-            room[start[list[i].key >> shift & 255]++] = list[i];
-        struct phi_candidate *swap = list;
-        list = room;
-        room = swap;
+    for (size_t i = 0; i < n; i += PHI_KEY_BLOCK) {
+        struct phi_softmax_step step = {
+            .s = w + i, .hi = phi_size_min(PHI_KEY_BLOCK, n - i), .scale = 1, .m = max};
+        kernels->softmax_step(&step);
     }
 }
 
-size_t phi_sampler_collect(struct phi_sampler *s, const float *x, float max, size_t n_wanted)
+/* s->weights of the first n candidates. */
+static void weigh_found(struct phi_sampler *s, size_t n)
 {
-    size_t n = 0;
-    for (float distance = 3;; distance *= 2) {
-        bool all = distance > 2000;
-        float least = all ? -FLT_MAX : max - distance;
-        n = 0;
-        for (size_t i = 0; i < s->vocab_size; i++)
-            if (x[i] >= least)
-                s->candidates[n++] = (struct phi_candidate){candidate_key(x[i]), (int32_t)i};
-        if (n >= n_wanted || all)
-            break;
-    }
-    radix_sort(s->candidates, s->candidates + s->vocab_size, n);
-    return n;
+    for (size_t j = 0; j < n; j++)
+        s->weights[j] = s->row.x[s->row.found[j].id];
+    exponentials(s->kernels, s->weights, n, s->row.max);
+}
+
+static double total_weight(const struct phi_sampler *s)
+{
+    double total = 0;
+    for (size_t i = 0; i < s->vocab_size; i += PHI_LSE_BLOCK)
+        total += s->kernels->sum_exp(s->row.x + i, s->row.max,
+                                     phi_size_min(PHI_LSE_BLOCK, s->vocab_size - i));
+    return total;
 }
 
 /* ---------------------------------------------------------------- the draw */
 
-/* exp(x - max); nothing for a masked token. */
-static double weight(float x, float max)
-{
-    return x == -INFINITY ? 0 : phi_expf(x - max);
-}
-
-static double total_weight(const struct phi_sampler *s, float max)
-{
-    double total = 0;
-    for (size_t i = 0; i < s->vocab_size; i += PHI_LSE_BLOCK)
-        total +=
-            s->kernels->sum_exp(s->work + i, max, phi_size_min(PHI_LSE_BLOCK, s->vocab_size - i));
-    return total;
-}
-
 /* Over all ids. The block that holds the target is found by the blocks' sums, the id by weights. */
-static int32_t draw_from_all(const struct phi_sampler *s, float max, double u)
+static int32_t draw_from_all(struct phi_sampler *s, double u)
 {
-    double target = u * total_weight(s, max);
+    const float *x = s->row.x, max = s->row.max;
+    double target = u * total_weight(s);
     size_t begin = 0, n = 0;
     for (;; begin += n) {
         n = phi_size_min(PHI_LSE_BLOCK, s->vocab_size - begin);
-        double sum = s->kernels->sum_exp(s->work + begin, max, n);
+        double sum = s->kernels->sum_exp(x + begin, max, n);
         if (sum > target || begin + n == s->vocab_size)
             break;
         target -= sum;
     }
+    memcpy(s->weights, x + begin, n * sizeof *x);
+    exponentials(s->kernels, s->weights, n, max);
     int32_t last = -1;
-    for (size_t i = begin; i < begin + n; i++) {
-        double w = weight(s->work[i], max);
-        if (w == 0)
+    for (size_t i = 0; i < n && (last < 0 || target >= 0); i++) {
+        if (x[begin + i] == -INFINITY)
             continue;
-        last = (int32_t)i; /* also the answer when rounding leaves a rest */
-        target -= w;
+        last = (int32_t)(begin + i); /* also the answer when rounding leaves a rest */
+        target -= s->weights[i];
+    }
+    return last >= 0 ? last : phi_row_argmax(&s->row);
+}
+
+/* Of the first n candidates, whose weights add up to the mass, one that `target` < mass falls on. */
+static int32_t draw_from_found(const struct phi_sampler *s, size_t n, double target)
+{
+    size_t j = 0;
+    for (; j + 1 < n; j++) {
+        target -= s->weights[j];
         if (target < 0)
             break;
     }
-    return last >= 0 ? last : phi_row_argmax(s->work, s->vocab_size);
+    return s->row.found[j].id;
 }
 
-/* The first n of the candidates that top_k keeps. */
-static size_t n_in_top_k(const struct phi_sampler *s, size_t n, size_t k)
-{
-    if (k >= n)
-        return n;
-    while (k < n && s->candidates[k].key == s->candidates[k - 1].key)
-        k++;
-    return k;
-}
-
-/* How many of the first n candidates stand before the mass `limit` is reached, at least one; *mass
- * is theirs. */
-static size_t n_in_nucleus(const struct phi_sampler *s, size_t n, float max, double limit,
-                           double *mass)
+/* How many of the first n candidates stand before `limit` is reached, at least one; their weights
+ * are added to *mass. */
+static size_t n_in_nucleus(const struct phi_sampler *s, size_t n, double limit, double *mass)
 {
     size_t n_kept = 0;
-    *mass = 0;
     while (n_kept < n && (n_kept == 0 || *mass < limit))
-        *mass += weight(s->work[s->candidates[n_kept++].id], max);
+        *mass += s->weights[n_kept++];
     return n_kept;
 }
 
-/* Leaves the tokens that top_k and top_p keep in front of the candidates. */
-static size_t keep_top(struct phi_sampler *s, float max, const struct phi_sampling_state *state,
-                       double *mass)
+static int32_t draw_from_top_k(struct phi_sampler *s, const struct phi_sampling_state *state, double u)
 {
-    size_t k = state->top_k > 0 ? (size_t)state->top_k : s->vocab_size;
-    if (k < s->vocab_size) {
-        size_t n = n_in_top_k(s, phi_sampler_collect(s, s->work, max, k), k);
-        n_in_nucleus(s, n, max, INFINITY, mass);
-        return state->top_p < 1 ? n_in_nucleus(s, n, max, state->top_p * *mass, mass) : n;
+    const struct phi_candidate *found;
+    size_t k = (size_t)state->top_k, n = phi_row_best(&s->row, k);
+    double mass = 0;
+    for (found = s->row.found; k < n && found[k].key == found[k - 1].key;)
+        k++;
+    n = phi_size_min(n, k);
+    weigh_found(s, n);
+    n_in_nucleus(s, n, INFINITY, &mass);
+    if (state->top_p < 1) {
+        double limit = state->top_p * mass;
+        mass = 0;
+        n = n_in_nucleus(s, n, limit, &mass);
     }
-    double limit = state->top_p * total_weight(s, max);
-    for (size_t n_wanted = 1;;) {
-        size_t n = phi_sampler_collect(s, s->work, max, n_wanted);
-        size_t n_kept = n_in_nucleus(s, n, max, limit, mass);
-        if (*mass >= limit || n < n_wanted)
-            return n_kept;
-        n_wanted = n + 1;
-    }
+    return draw_from_found(s, n, u * mass);
 }
 
-static int32_t draw_from_top(struct phi_sampler *s, float max,
-                             const struct phi_sampling_state *state, double u)
+/* ---------------------------------------------------------------- the draw by top_p alone */
+
+/* Adds up the weights of the buckets of all x >= least. Returns the mass of all. */
+static double fill_buckets(struct phi_sampler *s, float least)
 {
-    double mass;
-    size_t n = keep_top(s, max, state, &mass), j = 0;
-    for (double target = u * mass; j + 1 < n; j++) {
-        target -= weight(s->work[s->candidates[j].id], max);
-        if (target < 0)
-            break;
+    const struct phi_row *row = &s->row;
+    float w[PHI_ROW_BLOCK];
+    double total = 0;
+    memset(s->masses, 0, N_BUCKETS * sizeof *s->masses);
+    for (size_t i = 0; i < row->n; i += PHI_ROW_BLOCK) {
+        const float *x = row->x + i;
+        size_t n = phi_size_min(PHI_ROW_BLOCK, row->n - i);
+        if (!phi_row_block_reaches(row, i / PHI_ROW_BLOCK, least))
+            continue;
+        memcpy(w, x, n * sizeof *w);
+        exponentials(s->kernels, w, n, row->max);
+        for (size_t j = 0; j < n; j++)
+            if (x[j] >= least)
+                s->masses[phi_row_key(x[j]) / BUCKET_KEYS] += w[j];
     }
-    return s->candidates[j].id;
+    for (size_t b = 0; b < N_BUCKETS; b++)
+        total += s->masses[b];
+    return total;
 }
 
-static int32_t draw(struct phi_sampler *s, const struct phi_sampling_state *state)
+/* The candidates of one bucket, and their weights. */
+static size_t open_bucket(struct phi_sampler *s, size_t b)
 {
-    float *x = s->work, temperature = (float)state->temperature;
-    for (size_t i = 0; i < s->vocab_size; i++)
-        x[i] = x[i] / temperature;
-    float max = phi_row_max(x, s->vocab_size);
-    if (max == INFINITY) /* a penalty or temperature close to 0 carried it over the edge */
-        return phi_row_argmax(x, s->vocab_size);
+    const uint32_t first = (uint32_t)b * BUCKET_KEYS;
+    size_t n = phi_row_between(&s->row, first, first + (BUCKET_KEYS - 1));
+    weigh_found(s, n);
+    return n;
+}
+
+/* The nucleus consists of whole buckets and the leading candidates of one more. */
+static int32_t draw_from_top_p(struct phi_sampler *s, double top_p, double u)
+{
+    const double limit = top_p * total_weight(s), *masses = s->masses;
+    double mass = 0;
+    size_t b, last = 0;
+    if (fill_buckets(s, s->row.max - NUCLEUS_DEPTH) < limit)
+        fill_buckets(s, -FLT_MAX);
+    for (b = 0; b < N_BUCKETS; b++)
+        if (masses[b] > 0) {
+            last = b;
+            if (mass + masses[b] >= limit)
+                break;
+            mass += masses[b];
+        }
+    if (b == N_BUCKETS) /* rounding */
+        mass -= masses[last];
+    size_t n = n_in_nucleus(s, open_bucket(s, last), limit, &mass);
+    double target = u * mass;
+    for (b = 0; b < last && target >= masses[b]; b++)
+        target -= masses[b];
+    if (b < last)
+        n = open_bucket(s, b);
+    return draw_from_found(s, n, target);
+}
+
+/* ---------------------------------------------------------------- */
+
+/* x = from / divisor; both may be the same. As in row.c, in lanes of which a compiler makes vectors. */
+static void divide(float *x, const float *from, size_t n, float divisor)
+{
+    size_t i = 0;
+    for (; i + PHI_ROW_LANES <= n; i += PHI_ROW_LANES) {
+        float lane[PHI_ROW_LANES];
+        memcpy(lane, from + i, sizeof lane);
+        for (int l = 0; l < PHI_ROW_LANES; l++)
+            lane[l] = lane[l] / divisor;
+        memcpy(x + i, lane, sizeof lane);
+    }
+    for (; i < n; i++)
+        x[i] = from[i] / divisor;
+}
+
+static void mask_below(float *x, size_t n, float least)
+{
+    size_t i = 0;
+    for (; i + PHI_ROW_LANES <= n; i += PHI_ROW_LANES)
+        for (int l = 0; l < PHI_ROW_LANES; l++)
+            x[i + l] = x[i + l] < least ? -INFINITY : x[i + l];
+    for (; i < n; i++)
+        x[i] = x[i] < least ? -INFINITY : x[i];
+}
+
+static int32_t draw(struct phi_sampler *s, const float *logits,
+                    const struct phi_sampling_state *state)
+{
+    float *x = s->work;
+    divide(x, logits, s->vocab_size, (float)state->temperature);
+    phi_row_scan(&s->row, x);
+    if (s->row.max == INFINITY) /* a penalty or temperature close to 0 carried it over the edge */
+        return phi_row_argmax(&s->row);
     if (state->min_p >= DBL_MIN) {
-        float least = (float)((double)max + phi_log(state->min_p));
-        for (size_t i = 0; i < s->vocab_size; i++)
-            if (x[i] < least)
-                x[i] = -INFINITY;
+        float least = (float)((double)s->row.max + phi_log(state->min_p));
+        mask_below(x, s->vocab_size, least);
     }
     double u = phi_random_unit(phi_random_u64(state->key, state->stream, state->n_output));
-    if (state->top_p < 1 || (state->top_k > 0 && (size_t)state->top_k < s->vocab_size))
-        return draw_from_top(s, max, state, u);
-    return draw_from_all(s, max, u);
+    if (state->top_k > 0 && (size_t)state->top_k < s->vocab_size)
+        return draw_from_top_k(s, state, u);
+    return state->top_p < 1 ? draw_from_top_p(s, state->top_p, u) : draw_from_all(s, u);
 }
 
 int32_t phi_sampler_sample(struct phi_sampler *s, const float *logits,
                            const struct phi_sampling_state *state)
 {
-    bool greedy = state->temperature == 0;
-    if (greedy && is_plain(state))
-        return phi_row_argmax(logits, s->vocab_size);
-    process(s, logits, state);
-    if (phi_row_max(s->work, s->vocab_size) == -INFINITY)
-        return -1;
-    return greedy ? phi_row_argmax(s->work, s->vocab_size) : draw(s, state);
+    if (!phi_row_scan(&s->row, logits))
+        return PHI_TOKEN_UNDEFINED;
+    if (!is_plain(state)) {
+        process(s, logits, state);
+        logits = s->work;
+        phi_row_scan(&s->row, logits);
+        if (s->row.max == -INFINITY)
+            return PHI_TOKEN_NONE;
+    }
+    return state->temperature == 0 ? phi_row_argmax(&s->row) : draw(s, logits, state);
 }

@@ -15,13 +15,13 @@
  * float32 exp(x - max) of docs/NUMERICS.md, added in double; so a draw is the same on every machine
  * and in every company.
  *
- * Nothing here sorts a whole vocabulary unless the distribution is so flat that most of it is kept:
- * candidates within a distance of the maximum are collected, and the distance grows until they are
- * enough. */
+ * Nothing here sorts a vocabulary. top_k sorts what can be among the k greatest. top_p without it
+ * adds up weights by buckets of like logits, 8 for each doubling, and sorts only the bucket in which
+ * the nucleus ends and that in which the draw falls. */
 #ifndef PHI_ENGINE_SAMPLER_H
 #define PHI_ENGINE_SAMPLER_H
 
-#include "base/status.h"
+#include "engine/row.h"
 #include "kernels/kernels.h"
 
 /* Words that must not be completed: `n` ids each, one after the other in `ids`. */
@@ -54,41 +54,29 @@ struct phi_sampling_state {
 /* A state that changes nothing: greedy over the raw logits. */
 void phi_sampling_state_init(struct phi_sampling_state *state);
 
-struct phi_candidate {
-    uint32_t key; /* falling logits as rising integers */
-    int32_t id;
-};
-
 /* Buffers of one thread that samples. */
 struct phi_sampler {
     const struct phi_kernels *kernels;
     size_t vocab_size;
-    float *work;                      /* [vocab_size] the processed logits */
-    int32_t *counts;                  /* [vocab_size] all 0 between calls */
-    struct phi_candidate *candidates; /* [2, vocab_size] the list, and room to sort it */
+    struct phi_row row; /* the logits in hand, raw or processed */
+    float *work;        /* [vocab_size] the processed logits */
+    int32_t *counts;    /* [vocab_size] all 0 between calls */
+    float *weights;     /* [vocab_size] of candidates; with room for a whole PHI_KEY_BLOCK */
+    double *masses;     /* of the buckets of a nucleus */
 };
 
+size_t phi_sampler_bytes(size_t vocab_size);
 enum phi_status phi_sampler_init(struct phi_sampler *s, const struct phi_kernels *kernels,
                                  size_t vocab_size, struct phi_error *err);
 void phi_sampler_deinit(struct phi_sampler *s);
-size_t phi_sampler_bytes(size_t vocab_size);
 
-/* False when a logit is NaN or infinite. */
-bool phi_logits_finite(const float *logits, size_t n);
+enum {
+    PHI_TOKEN_NONE = -1,      /* the masks leave none */
+    PHI_TOKEN_UNDEFINED = -2, /* a logit is NaN or infinite */
+};
 
-/* The next token for finite raw logits [vocab_size]; -1 when the masks leave none. */
+/* The next token for raw logits [vocab_size], or one of the above. */
 int32_t phi_sampler_sample(struct phi_sampler *s, const float *logits,
                            const struct phi_sampling_state *state);
-
-/* ---- for logprobs.c and the tests */
-
-/* The greatest of n >= 1 floats without NaN, and the index of the first one equal to it. */
-float phi_row_max(const float *x, size_t n);
-int32_t phi_row_argmax(const float *x, size_t n);
-
-/* Fills s->candidates with the ids of the greatest finite values of x [vocab_size], at least
- * `n_wanted` of them or all, in falling order of value and rising order of id. All values equal to
- * the last one wanted are there. Returns their number. */
-size_t phi_sampler_collect(struct phi_sampler *s, const float *x, float max, size_t n_wanted);
 
 #endif

@@ -31,6 +31,8 @@ static void fill_logit_rows(const struct phi_engine *e, const struct phi_plan_en
         *rows++ = first + i;
     if (entry->samples)
         *rows = entry->first_row + entry->n_rows - 1;
+    for (uint32_t i = 0; i < entry->n_scores + entry->samples; i++)
+        e->row_entries[entry->first_logit_row + i] = (uint32_t)(entry - e->scheduler.plan.entries);
 }
 
 /* Most of the step's rows are this entry's, so that it is not worth finishing without them. But who
@@ -113,38 +115,49 @@ static void end_with_error(struct phi_engine *e, struct phi_request *r, enum phi
     phi_engine_end_request(e, r, PHI_FINISH_ERROR, status, text);
 }
 
-/* Rows of a prompt whose logits were asked for: to the sink, or as the log-probability of each next
- * token. False when the sink wants no more. */
-static bool take_scores(struct phi_engine *e, const struct phi_plan_entry *entry,
-                        size_t first_position)
+/* A position of a prompt, whose logits go to a sink later, or as the log-probability of the next token
+ * to the request now. False when a logit is NaN or infinite. */
+static bool score_row(const struct phi_request *r, struct phi_sampler *s, const float *logits,
+                      size_t position)
 {
-    struct phi_request *r = phi_answer_of(entry->sequence)->request;
-    const float *logits = logits_row(e, entry->first_logit_row);
-    if (r->sink) {
-        phi_alloc_forbid(false); /* the sink is the caller's code */
-        int stop = r->sink(r->sink_context, first_position, entry->n_scores, logits);
-        phi_alloc_forbid(true);
-        return stop == 0;
-    }
-    for (uint32_t i = 0; i < entry->n_scores; i++) {
-        size_t next = first_position + i + 1;
-        phi_logprobs_row(&e->sampler, logits_row(e, entry->first_logit_row + i), r->prompt[next],
-                         r->n_prompt_logprobs - 1,
-                         r->prompt_logprobs + next * r->n_prompt_logprobs);
-    }
-    return true;
+    if (r->sink)
+        return phi_row_scan(&s->row, logits);
+    size_t next = position + 1;
+    return phi_logprobs_row(s, logits, r->prompt[next], r->n_prompt_logprobs - 1,
+                            r->prompt_logprobs + next * r->n_prompt_logprobs);
 }
 
-static int32_t sample(struct phi_engine *e, const struct phi_answer *a, const float *logits)
+/* The next token of an answer, or why there is none; its log-probabilities go to the answer. */
+static int32_t sample_row(const struct phi_answer *a, struct phi_sampler *s, const float *logits)
 {
-    struct phi_sampling_state state = a->request->params.state;
-    state.prompt = a->request->prompt;
-    state.n_prompt = a->request->n_prompt;
+    const struct phi_request *r = a->request;
+    struct phi_sampling_state state = r->params.state;
+    state.prompt = r->prompt;
+    state.n_prompt = r->n_prompt;
     state.output = a->output;
     state.n_output = a->n_output;
     state.key = a->key;
     state.stream = a->stream;
-    return phi_sampler_sample(&e->sampler, logits, &state);
+    int32_t token = phi_sampler_sample(s, logits, &state);
+    if (token >= 0 && r->n_logprobs > 0)
+        phi_logprobs_row(s, logits, token, r->n_logprobs - 1,
+                         a->logprobs + a->n_output * r->n_logprobs);
+    return token;
+}
+
+/* One row of logits, on any thread. */
+static void judge_row(void *context, size_t row, int thread)
+{
+    struct phi_engine *e = context;
+    const struct phi_plan_entry *entry = &e->scheduler.plan.entries[e->row_entries[row]];
+    const struct phi_answer *a = phi_answer_of(entry->sequence);
+    struct phi_sampler *s = &e->samplers[thread];
+    size_t i = row - entry->first_logit_row, first = a->sequence.n_scored - entry->n_scores;
+    if (i == entry->n_scores)
+        e->verdicts[row] = sample_row(a, s, logits_row(e, row));
+    else
+        e->verdicts[row] =
+            score_row(a->request, s, logits_row(e, row), first + i) ? 0 : PHI_TOKEN_UNDEFINED;
 }
 
 /* Whether the answer's newest token, its n-th, ends it, and how: first by its id (after
@@ -181,21 +194,17 @@ static void count_token(struct phi_engine *e, struct phi_answer *a)
     phi_counter_add(&c->n_cached_prompt_tokens, a->sequence.n_cached);
 }
 
-static void take_token(struct phi_engine *e, struct phi_answer *a, const float *logits)
+static void take_token(struct phi_engine *e, struct phi_answer *a, int32_t token)
 {
     struct phi_request *r = a->request;
     struct phi_ending ending;
     struct phi_error err;
-    int32_t token = sample(e, a, logits);
-    if (token < 0) {
+    if (token == PHI_TOKEN_NONE) {
         end_with_error(
             e, r, PHI_ERR_INVALID,
             "no token is allowed: allowed_token_ids, bad_words and min_tokens leave none");
         return;
     }
-    if (r->n_logprobs > 0)
-        phi_logprobs_row(&e->sampler, logits, token, r->n_logprobs - 1,
-                         a->logprobs + a->n_output * r->n_logprobs);
     a->output[a->n_output] = token;
     count_token(e, a);
     enum phi_status status = find_ending(a, token, a->n_output + 1, &ending, &err);
@@ -209,25 +218,44 @@ static void take_token(struct phi_engine *e, struct phi_answer *a, const float *
     }
 }
 
+/* Hands the logits of a prompt's positions to the request's sink. False when it wants no more. */
+static bool fill_sink(const struct phi_engine *e, const struct phi_plan_entry *entry,
+                      size_t first_position)
+{
+    const struct phi_request *r = phi_answer_of(entry->sequence)->request;
+    phi_alloc_forbid(false); /* the sink is the caller's code */
+    int stop = r->sink(r->sink_context, first_position, entry->n_scores,
+                       logits_row(e, entry->first_logit_row));
+    phi_alloc_forbid(true);
+    return stop == 0;
+}
+
+static bool is_defined(const int32_t *verdicts, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (verdicts[i] == PHI_TOKEN_UNDEFINED)
+            return false;
+    return true;
+}
+
 static void take_results(struct phi_engine *e, const struct phi_plan_entry *entry)
 {
     struct phi_sequence *q = entry->sequence;
     struct phi_answer *a = phi_answer_of(q);
     struct phi_request *r = a->request;
-    size_t n_rows = entry->n_scores + entry->samples, first_scored = q->n_scored - entry->n_scores;
+    const int32_t *verdicts = e->verdicts + entry->first_logit_row;
     if (q->state != PHI_SEQUENCE_RUNNING)
         return; /* ended by an error of a sibling in this step */
-    if (!phi_logits_finite(logits_row(e, entry->first_logit_row),
-                           n_rows * (size_t)e->model->config.vocab_size)) {
+    if (!is_defined(verdicts, entry->n_scores + entry->samples)) {
         end_with_error(e, r, PHI_ERR_NAN, "the model produced NaN or infinite logits");
         return;
     }
-    if (entry->n_scores > 0 && !take_scores(e, entry, first_scored)) {
+    if (entry->n_scores > 0 && r->sink && !fill_sink(e, entry, q->n_scored - entry->n_scores)) {
         end_with_error(e, r, PHI_ERR_CANCELLED, "cancelled by the caller");
         return;
     }
     if (entry->samples)
-        take_token(e, a, logits_row(e, entry->first_logit_row + entry->n_scores));
+        take_token(e, a, verdicts[entry->n_scores]);
     else if (q->n_computed == q->n_tokens)
         phi_engine_end_answer(e, a, 0,
                               &(struct phi_ending){.finish = PHI_FINISH_STOP, .stop_string = -1});
@@ -273,6 +301,7 @@ void phi_engine_step(struct phi_engine *e)
         return;
     }
     phi_scheduler_commit(&e->scheduler);
+    phi_pool_run(phi_workspace_pool(e->workspace), plan->n_logit_rows, judge_row, e);
     for (uint32_t i = 0; i < plan->n_entries; i++)
         take_results(e, &plan->entries[i]);
 }

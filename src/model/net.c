@@ -219,6 +219,11 @@ void phi_workspace_destroy(struct phi_workspace *ws)
     phi_free(ws);
 }
 
+struct phi_pool *phi_workspace_pool(struct phi_workspace *ws)
+{
+    return ws->compute.pool;
+}
+
 /* ---------------------------------------------------------------- the forward pass */
 
 static void embed_row(struct phi_pass *p, size_t row)

@@ -5,6 +5,7 @@
 #ifndef PHI_MODEL_NET_H
 #define PHI_MODEL_NET_H
 
+#include "base/threads.h"
 #include "formats/config.h"
 #include "formats/safetensors.h"
 #include "kernels/kernels.h"
@@ -58,6 +59,9 @@ enum phi_status phi_workspace_create(const struct phi_net *net, size_t max_token
                                      size_t max_logit_rows, int n_threads,
                                      struct phi_workspace **out, struct phi_error *err);
 void phi_workspace_destroy(struct phi_workspace *ws); /* NULL is fine */
+
+/* Its threads, which are free between forward passes. */
+struct phi_pool *phi_workspace_pool(struct phi_workspace *ws);
 
 /* What phi_workspace_create would allocate. */
 size_t phi_workspace_bytes(const struct phi_net *net, size_t max_tokens, size_t max_logit_rows,

@@ -364,7 +364,7 @@ static void test_logprobs(void **state)
     }
     for (int i = 0; i < N; i++)
         sum += exp(x[i] - max);
-    assert_true(fabs(phi_logsumexp(&phi_kernels_ref, x, N) - (max + log(sum))) < 1e-6);
+    assert_true(fabs(phi_logsumexp(&phi_kernels_ref, x, (float)max, N) - (max + log(sum))) < 1e-6);
     struct phi_logprob *all = malloc((N + 2) * sizeof *all);
     phi_logprobs_row(&s, x, 17, N + 1, all);
     assert_int_equal(all[0].token, 17);
@@ -385,21 +385,30 @@ static void test_logprobs(void **state)
     phi_sampler_deinit(&s);
 }
 
-static void test_finite(void **state)
+/* One undefined logit, wherever it stands, is seen by those who choose and those who tell. */
+static void test_undefined(void **state)
 {
     (void)state;
-    float x[37];
-    for (int i = 0; i < 37; i++)
-        x[i] = (float)-i;
-    assert_true(phi_logits_finite(x, 37));
+    enum { N = 1037 };
     static const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
-    for (int i = 0; i < 37; i++)
-        for (int b = 0; b < 4; b++) {
-            float old = x[i];
-            x[i] = bad[b];
-            assert_false(phi_logits_finite(x, 37));
-            x[i] = old;
-        }
+    float x[N];
+    struct phi_logprob out[1];
+    struct phi_sampler s = make(N);
+    for (int i = 0; i < N; i++)
+        x[i] = (float)-i;
+    for (int i = 0; i < 4 * N; i++) {
+        struct phi_sampling_state c;
+        float old = x[i / 4];
+        phi_sampling_state_init(&c);
+        c.temperature = i % 2;
+        assert_int_not_equal(phi_sampler_sample(&s, x, &c), PHI_TOKEN_UNDEFINED);
+        assert_true(phi_logprobs_row(&s, x, 3, 0, out));
+        x[i / 4] = bad[i % 4];
+        assert_int_equal(phi_sampler_sample(&s, x, &c), PHI_TOKEN_UNDEFINED);
+        assert_false(phi_logprobs_row(&s, x, 3, 0, out));
+        x[i / 4] = old;
+    }
+    phi_sampler_deinit(&s);
 }
 
 int main(void)
@@ -412,7 +421,7 @@ int main(void)
         cmocka_unit_test(test_chi_square),
         cmocka_unit_test(test_draws_repeat),
         cmocka_unit_test(test_logprobs),
-        cmocka_unit_test(test_finite),
+        cmocka_unit_test(test_undefined),
     };
     return cmocka_run_group_tests_name("engine/sampler", tests, NULL, NULL);
 }
