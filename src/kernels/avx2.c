@@ -2,6 +2,7 @@
  * activations, softmax and conversions are in x86_lanes.h, the matrix product for few tokens is in
  * x86_rows.h, integer weights are in x86_quant.h; here are the one for many tokens, the weighted sum and the table. */
 #include "kernels/fit_rows.h"
+#include "kernels/x86_attention.h"
 #include "kernels/x86_pack.h"
 #include "kernels/x86_quant.h"
 #include "kernels/x86_rows.h"
@@ -203,8 +204,8 @@ PHI_INLINE void weighted_sum(const struct phi_weighted_sum *a, load8_fn load, si
         n = row + 4 <= a->n_rows ? 4 : 1;
         size_t lo = 0, hi = SIZE_MAX;
         for (size_t r = row; r < row + n; r++) {
-            lo = a->lo[r] > lo ? a->lo[r] : lo;
-            hi = a->hi[r] < hi ? a->hi[r] : hi;
+            lo = (size_t)a->lo[r] > lo ? (size_t)a->lo[r] : lo;
+            hi = (size_t)a->hi[r] < hi ? (size_t)a->hi[r] : hi;
             float *acc = a->acc + r * a->ld_acc;
             for (size_t d = 0; a->c && d < a->d; d += 8)
                 _mm256_storeu_ps(acc + d,
@@ -212,14 +213,14 @@ PHI_INLINE void weighted_sum(const struct phi_weighted_sum *a, load8_fn load, si
         }
         if (n == 1 || lo >= hi) {
             for (size_t r = row; r < row + n; r++)
-                sum_rows(a, r, a->lo[r], a->hi[r], load, v_bytes, 1);
+                sum_rows(a, r, (size_t)a->lo[r], (size_t)a->hi[r], load, v_bytes, 1);
             continue;
         }
         for (size_t r = row; r < row + n; r++)
-            sum_rows(a, r, a->lo[r], lo, load, v_bytes, 1);
+            sum_rows(a, r, (size_t)a->lo[r], lo, load, v_bytes, 1);
         sum_rows(a, row, lo, hi, load, v_bytes, 4);
         for (size_t r = row; r < row + n; r++)
-            sum_rows(a, r, hi, a->hi[r], load, v_bytes, 1);
+            sum_rows(a, r, hi, (size_t)a->hi[r], load, v_bytes, 1);
     }
 }
 
@@ -262,5 +263,7 @@ const struct phi_kernels phi_kernels_avx2 = {
     .weighted_sum_f32 = weighted_sum_f32,
     .weighted_sum_bf16 = weighted_sum_bf16,
     .weighted_sum_f16 = weighted_sum_f16,
+    .attention_block = attention_block,
+    .transpose = lanes_transpose,
     .sum_exp = lanes_sum_exp,
 };

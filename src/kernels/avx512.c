@@ -4,6 +4,7 @@
  * uses whole registers. */
 #include "kernels/avx512.h"
 #include "kernels/fit_rows.h"
+#include "kernels/x86_attention.h"
 #include "kernels/x86_quant.h"
 #include "kernels/x86_rows.h"
 #include "kernels/x86_strip.h"
@@ -153,8 +154,8 @@ PHI_INLINE void weighted_sum(const struct phi_weighted_sum *a, load16_fn load, s
         n = row + TILE_ROWS_V <= a->n_rows ? TILE_ROWS_V : 1;
         size_t lo = 0, hi = SIZE_MAX;
         for (size_t r = row; r < row + n; r++) {
-            lo = a->lo[r] > lo ? a->lo[r] : lo;
-            hi = a->hi[r] < hi ? a->hi[r] : hi;
+            lo = (size_t)a->lo[r] > lo ? (size_t)a->lo[r] : lo;
+            hi = (size_t)a->hi[r] < hi ? (size_t)a->hi[r] : hi;
             float *acc = a->acc + r * a->ld_acc;
             for (size_t d = 0; a->c && d < a->d; d += 8)
                 _mm256_storeu_ps(acc + d,
@@ -162,14 +163,14 @@ PHI_INLINE void weighted_sum(const struct phi_weighted_sum *a, load16_fn load, s
         }
         if (n == 1 || lo >= hi) {
             for (size_t r = row; r < row + n; r++)
-                sum_rows(a, r, a->lo[r], a->hi[r], load, v_bytes, 1);
+                sum_rows(a, r, (size_t)a->lo[r], (size_t)a->hi[r], load, v_bytes, 1);
             continue;
         }
         for (size_t r = row; r < row + n; r++)
-            sum_rows(a, r, a->lo[r], lo, load, v_bytes, 1);
+            sum_rows(a, r, (size_t)a->lo[r], lo, load, v_bytes, 1);
         sum_rows(a, row, lo, hi, load, v_bytes, TILE_ROWS_V);
         for (size_t r = row; r < row + n; r++)
-            sum_rows(a, r, hi, a->hi[r], load, v_bytes, 1);
+            sum_rows(a, r, hi, (size_t)a->hi[r], load, v_bytes, 1);
     }
 }
 
@@ -186,6 +187,11 @@ void phi_avx512_weighted_sum_bf16(const struct phi_weighted_sum *a)
 void phi_avx512_weighted_sum_f16(const struct phi_weighted_sum *a)
 {
     weighted_sum(a, load16_f16, 2);
+}
+
+void phi_avx512_attention_block(const struct phi_attention_block *a)
+{
+    attention_block(a);
 }
 
 const struct phi_kernels phi_kernels_avx512 = {
@@ -212,5 +218,7 @@ const struct phi_kernels phi_kernels_avx512 = {
     .weighted_sum_f32 = phi_avx512_weighted_sum_f32,
     .weighted_sum_bf16 = phi_avx512_weighted_sum_bf16,
     .weighted_sum_f16 = phi_avx512_weighted_sum_f16,
+    .attention_block = phi_avx512_attention_block,
+    .transpose = lanes_transpose,
     .sum_exp = lanes_sum_exp,
 };

@@ -15,5 +15,6 @@ void phi_vnni_matmul_w4(const struct phi_quant_matmul *a);
 void phi_avx512_weighted_sum_f32(const struct phi_weighted_sum *a);
 void phi_avx512_weighted_sum_bf16(const struct phi_weighted_sum *a);
 void phi_avx512_weighted_sum_f16(const struct phi_weighted_sum *a);
+void phi_avx512_attention_block(const struct phi_attention_block *a);
 
 #endif

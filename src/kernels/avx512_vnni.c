@@ -86,5 +86,7 @@ const struct phi_kernels phi_kernels_avx512_vnni = {
     .weighted_sum_f32 = phi_avx512_weighted_sum_f32,
     .weighted_sum_bf16 = phi_avx512_weighted_sum_bf16,
     .weighted_sum_f16 = phi_avx512_weighted_sum_f16,
+    .attention_block = phi_avx512_attention_block,
+    .transpose = lanes_transpose,
     .sum_exp = lanes_sum_exp,
 };

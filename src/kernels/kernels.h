@@ -18,6 +18,7 @@ enum {
     PHI_STRIP_ROWS = 16,  /* most weight rows of one matmul call */
     PHI_KEY_BLOCK = 64,   /* keys of one softmax step (NUMERICS.md 7) */
     PHI_KEY_SPAN = 512,   /* keys of one independent partial softmax */
+    PHI_QUERY_STEP = 16,  /* of phi_attention_block's rows */
     PHI_N_SEGMENTS = 8,   /* of a segmented product (NUMERICS.md 3) */
     PHI_LSE_BLOCK = 1024  /* NUMERICS.md 8 */
 };
@@ -116,12 +117,27 @@ struct phi_weighted_sum {
     const float *c; /* [n_rows]; NULL = no rescaling (a later part of the same key block) */
     const float *p; /* [n_rows, >= n_keys] */
     size_t ld_p;
-    const uint16_t *lo, *hi; /* [n_rows]; hi <= n_keys; lo >= hi means nothing to add */
+    const int32_t *lo, *hi; /* [n_rows]; 0 <= lo, hi <= n_keys; lo >= hi means nothing to add */
     size_t n_rows;
     const void *v; /* [n_keys, d] in the kernel's KV type */
     size_t ld_v;
     size_t n_keys;
     size_t d; /* a multiple of 8 */
+};
+
+/* Many query rows against one block of keys: NUMERICS.md 7, steps 1 to 4. Queries and sums stand transposed, one
+ * column for each row, and keys and values widened. A row with lo >= hi sees nothing and stays as it is. */
+struct phi_attention_block {
+    const float *q; /* [d, n_rows] */
+    float *acc;     /* [d, n_rows] in and out */
+    size_t ld;      /* of both */
+    float *m, *l;   /* [n_rows] in and out: running maxima and sums */
+    const int32_t *lo, *hi; /* [n_rows] visible keys, 0 <= lo, hi <= PHI_KEY_BLOCK */
+    size_t n_rows;          /* a multiple of PHI_QUERY_STEP */
+    const float *k, *v;     /* [PHI_KEY_BLOCK, d]; what no row sees may hold anything */
+    size_t ld_kv;
+    size_t d; /* a multiple of 8 */
+    float scale;
 };
 
 enum {
@@ -166,10 +182,14 @@ struct phi_kernels {
     void (*gelu_new)(float *y, const float *x, size_t n);
     void (*silu_mul)(float *y, const float *gate, const float *up, size_t n);
 
+    /* Attention: by rows for few of them, by blocks for many. */
     void (*softmax_step)(struct phi_softmax_step *a);
     void (*weighted_sum_f32)(const struct phi_weighted_sum *a);
     void (*weighted_sum_bf16)(const struct phi_weighted_sum *a);
     void (*weighted_sum_f16)(const struct phi_weighted_sum *a);
+    void (*attention_block)(const struct phi_attention_block *a);
+    /* y [n, m] = x [m, n] turned; n is a multiple of 8. */
+    void (*transpose)(float *y, size_t ld_y, const float *x, size_t ld_x, size_t m, size_t n);
 
     /* Sum of exp(x[i] - max) over n <= PHI_LSE_BLOCK elements; NUMERICS.md 8. */
     float (*sum_exp)(const float *x, float max, size_t n);

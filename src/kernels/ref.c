@@ -46,12 +46,13 @@ static inline float reduce8(const float lane[8])
 
 /* ---------------------------------------------------------------- matrix products */
 
-static inline float dot_elements(const void *w, const float *x, size_t k, load_fn load)
+static inline float dot_elements(const void *w, const float *x, size_t step_x, size_t k,
+                                 load_fn load)
 {
     float lane[8] = {0};
     size_t i = 0;
     for (; i < k; i++)
-        lane[i % 8] = fmaf(load(w, i), x[i], lane[i % 8]);
+        lane[i % 8] = fmaf(load(w, i), x[i * step_x], lane[i % 8]);
     for (; i % 8 != 0; i++)
         lane[i % 8] = fmaf(0.0f, 0.0f, lane[i % 8]);
     return reduce8(lane);
@@ -76,7 +77,7 @@ static inline void matmul_elements(const struct phi_matmul *a, size_t w_bytes, l
     for (size_t m = 0; m < a->n_tokens; m++)
         for (size_t n = 0; n < a->n_rows; n++)
             a->y[m * a->ld_y + n] = dot_elements((const char *)a->w + n * a->ld_w * w_bytes,
-                                                 (const float *)a->x + m * a->ld_x, a->k, load);
+                                                 (const float *)a->x + m * a->ld_x, 1, a->k, load);
 }
 
 static void matmul_f32(const struct phi_matmul *a)
@@ -195,7 +196,7 @@ static inline void weighted_sum(const struct phi_weighted_sum *a, size_t v_bytes
         float *acc = a->acc + r * a->ld_acc;
         for (size_t d = 0; a->c && d < a->d; d++)
             acc[d] = acc[d] * a->c[r];
-        for (size_t j = a->lo[r]; j < a->hi[r]; j++)
+        for (size_t j = (size_t)a->lo[r]; j < (size_t)a->hi[r]; j++)
             for (size_t d = 0; d < a->d; d++)
                 acc[d] = fmaf(a->p[r * a->ld_p + j],
                               load((const char *)a->v + j * a->ld_v * v_bytes, d), acc[d]);
@@ -215,6 +216,35 @@ static void weighted_sum_bf16(const struct phi_weighted_sum *a)
 static void weighted_sum_f16(const struct phi_weighted_sum *a)
 {
     weighted_sum(a, 2, load_f16);
+}
+
+static void attention_block(const struct phi_attention_block *a)
+{
+    for (size_t r = 0; r < a->n_rows; r++) {
+        if (a->lo[r] >= a->hi[r])
+            continue;
+        float s[PHI_KEY_BLOCK];
+        struct phi_softmax_step step = {.s = s, .lo = (size_t)a->lo[r], .hi = (size_t)a->hi[r],
+                                        .scale = a->scale, .m = a->m[r], .l = a->l[r]};
+        for (size_t j = step.lo; j < step.hi; j++)
+            s[j] = dot_elements(a->k + j * a->ld_kv, a->q + r, a->ld, a->d, load_f32);
+        softmax_step(&step);
+        a->m[r] = step.m;
+        a->l[r] = step.l;
+        for (size_t d = 0; d < a->d; d++) {
+            float *acc = a->acc + d * a->ld + r;
+            *acc = *acc * step.c;
+            for (size_t j = step.lo; j < step.hi; j++)
+                *acc = fmaf(s[j], a->v[j * a->ld_kv + d], *acc);
+        }
+    }
+}
+
+static void transpose(float *y, size_t ld_y, const float *x, size_t ld_x, size_t m, size_t n)
+{
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j++)
+            y[j * ld_y + i] = x[i * ld_x + j];
 }
 
 /* ---------------------------------------------------------------- log-probabilities */
@@ -251,5 +281,7 @@ const struct phi_kernels phi_kernels_ref = {
     .weighted_sum_f32 = weighted_sum_f32,
     .weighted_sum_bf16 = weighted_sum_bf16,
     .weighted_sum_f16 = weighted_sum_f16,
+    .attention_block = attention_block,
+    .transpose = transpose,
     .sum_exp = sum_exp,
 };

@@ -1,16 +1,13 @@
 /* attention.c: see attention.h.
  *
- * The unit of work is one tile (up to ROWS query rows: some consecutive tokens of a sequence times
- * the query heads that share one KV head) against all keys that it sees. Rows are independent, so
- * neither the tiling nor the pages show in the result. */
+ * The unit of work is one tile (attention_tile.h) against all keys that it sees. Rows are independent,
+ * so neither the tiling nor the pages show in the result. */
 #include "model/attention.h"
-#include "base/layout.h"
 #include "base/size.h"
 #include "kernels/elementary.h"
+#include "model/attention_tile.h"
 
 #include <assert.h>
-
-enum { ROWS = 64 };
 
 static size_t group_size(const struct phi_config *c)
 {
@@ -19,7 +16,7 @@ static size_t group_size(const struct phi_config *c)
 
 static size_t tile_tokens(const struct phi_config *c)
 {
-    return phi_size_max(1, ROWS / group_size(c));
+    return phi_size_max(1, PHI_TILE_ROWS / group_size(c));
 }
 
 size_t phi_attention_plan(struct phi_pass *p)
@@ -35,9 +32,8 @@ size_t phi_attention_plan(struct phi_pass *p)
     return n;
 }
 
-/* Address of one head's keys (value = 0) or values (1) at `position` of a sequence. */
-static void *kv_slot(const struct phi_pass *p, const struct phi_batch_seq *seq, int layer, int value,
-                     size_t kv_head, size_t position)
+char *phi_attention_kv(const struct phi_pass *p, const struct phi_batch_seq *seq, int layer,
+                       int value, size_t kv_head, size_t position)
 {
     const struct phi_config *c = &p->net->config;
     const struct phi_kv *kv = p->kv;
@@ -59,7 +55,7 @@ void phi_attention_store(struct phi_pass *p, int layer, size_t row)
     const float *from = p->ws->qkv + row * (n_heads + 2 * n_kv) * d + n_heads * d;
     for (int value = 0; value < 2; value++) {
         for (size_t h = 0; h < n_kv; h++, from += d) {
-            void *to = kv_slot(p, seq, layer, value, h, position);
+            void *to = phi_attention_kv(p, seq, layer, value, h, position);
             if (p->kv->dtype == PHI_BFLOAT16)
                 k->to_bf16(to, from, d);
             else if (p->kv->dtype == PHI_FLOAT16)
@@ -70,50 +66,33 @@ void phi_attention_store(struct phi_pass *p, int layer, size_t row)
     }
 }
 
-/* One thread's room for a tile; R = rows of a tile, d = head_dim. */
-struct tile {
-    const struct phi_pass *p;
-    const struct phi_batch_seq *seq;
-    int layer;
-    size_t kv_head, d, n_rows, group;
-    size_t first_position; /* of the tile's first token */
-
-    void *matmul_scratch;
-    float *q;   /* [R, d] */
-    float *s;   /* [R, PHI_KEY_BLOCK] scores, then probabilities */
-    float *acc; /* [R, d] of the current span */
-    float *out; /* [R, d] of the spans so far */
-    float *c;   /* [R] rescaling of the current block */
-    float *m, *l;         /* [R] of the current span */
-    float *m_out, *l_out; /* [R] of the spans so far; m_out = -inf: none yet */
-    uint16_t *lo, *hi;    /* [R] visible keys of the current block */
-    uint16_t *part_lo, *part_hi; /* [R] the same within one page */
-};
-
 static size_t max_rows(const struct phi_config *c)
 {
-    return phi_size_max(ROWS, group_size(c));
+    size_t rows = phi_size_max(tile_tokens(c) * group_size(c), PHI_TILE_FEW_ROWS);
+    return phi_size_ceil_div(rows, PHI_QUERY_STEP) * PHI_QUERY_STEP;
 }
 
-static void tile_layout(struct tile *t, const struct phi_config *c, struct phi_layout *layout)
+/* The two ways share what lies behind the common part. */
+static void tile_layout(struct phi_tile *t, const struct phi_config *c, struct phi_layout *layout)
 {
-    size_t rows = max_rows(c), d = (size_t)c->head_dim, f = sizeof(float);
-    t->matmul_scratch = phi_layout_take(layout, phi_matmul_scratch_bytes(d), 1);
+    const size_t rows = max_rows(c), d = (size_t)c->head_dim, f = sizeof(float);
+    t->d = d;
+    t->ld = rows;
     t->q = phi_layout_take(layout, rows * d, f);
-    t->s = phi_layout_take(layout, rows * PHI_KEY_BLOCK, f);
     t->acc = phi_layout_take(layout, rows * d, f);
     t->out = phi_layout_take(layout, rows * d, f);
-    float **vectors[] = {&t->c, &t->m, &t->l, &t->m_out, &t->l_out};
+    float **vectors[] = {&t->m, &t->l, &t->m_out, &t->l_out};
     for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++)
         *vectors[i] = phi_layout_take(layout, rows, f);
-    uint16_t **ranges[] = {&t->lo, &t->hi, &t->part_lo, &t->part_hi};
-    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
-        *ranges[i] = phi_layout_take(layout, rows, sizeof(uint16_t));
+    t->lo = phi_layout_take(layout, rows, sizeof *t->lo);
+    t->hi = phi_layout_take(layout, rows, sizeof *t->hi);
+    phi_few_rows.layout(t, layout);
+    phi_many_rows.layout(t, layout);
 }
 
 size_t phi_attention_scratch_bytes(const struct phi_config *config)
 {
-    struct tile t;
+    struct phi_tile t;
     struct phi_layout layout = {0};
     tile_layout(&t, config, &layout);
     return layout.n_bytes;
@@ -126,24 +105,19 @@ static size_t first_key(const struct phi_config *c, size_t position)
     return w == 0 || position + 1 <= w ? 0 : position + 1 - w;
 }
 
-static size_t clamp(size_t position, size_t base, size_t n)
-{
-    return position <= base ? 0 : phi_size_min(position - base, n);
-}
-
 /* Visible keys of each row in the block that starts at `base`; false when no row sees any. *lo_all and
  * *hi_all bound them over all rows. */
-static bool block_ranges(struct tile *t, size_t base, size_t *lo_all, size_t *hi_all)
+static bool block_ranges(struct phi_tile *t, size_t base, size_t *lo_all, size_t *hi_all)
 {
     const struct phi_config *c = &t->p->net->config;
     *lo_all = PHI_KEY_BLOCK;
     *hi_all = 0;
     for (size_t r = 0; r < t->n_rows; r++) {
         size_t position = t->first_position + r / t->group;
-        size_t lo = clamp(first_key(c, position), base, PHI_KEY_BLOCK);
-        size_t hi = clamp(position + 1, base, PHI_KEY_BLOCK);
-        t->lo[r] = (uint16_t)(lo < hi ? lo : 0);
-        t->hi[r] = (uint16_t)(lo < hi ? hi : 0);
+        size_t lo = phi_tile_offset(first_key(c, position), base, PHI_KEY_BLOCK);
+        size_t hi = phi_tile_offset(position + 1, base, PHI_KEY_BLOCK);
+        t->lo[r] = (int32_t)(lo < hi ? lo : 0);
+        t->hi[r] = (int32_t)(lo < hi ? hi : 0);
         if (lo < hi) {
             *lo_all = phi_size_min(*lo_all, lo);
             *hi_all = phi_size_max(*hi_all, hi);
@@ -152,93 +126,10 @@ static bool block_ranges(struct tile *t, size_t base, size_t *lo_all, size_t *hi
     return *lo_all < *hi_all;
 }
 
-static void scores(struct tile *t, size_t base, size_t lo, size_t hi)
-{
-    const struct phi_kernels *k = t->p->net->kernels;
-    enum phi_dtype dtype = t->p->kv->dtype;
-    for (size_t j = lo / PHI_STRIP_ROWS * PHI_STRIP_ROWS; j < hi; j += PHI_STRIP_ROWS) {
-        struct phi_matmul a = {
-            .w = kv_slot(t->p, t->seq, t->layer, 0, t->kv_head, base + j),
-            .ld_w = t->d,
-            .n_rows = phi_size_min(PHI_STRIP_ROWS, hi - j),
-            .x = t->q,
-            .ld_x = t->d,
-            .n_tokens = t->n_rows,
-            .k = t->d,
-            .y = t->s + j,
-            .ld_y = PHI_KEY_BLOCK,
-            .scratch = t->matmul_scratch,
-        };
-        if (dtype == PHI_FLOAT32)
-            k->matmul_f32(&a);
-        else if (dtype == PHI_BFLOAT16)
-            k->matmul_bf16(&a);
-        else
-            k->matmul_f16(&a);
-    }
-}
-
-static void softmax(struct tile *t)
-{
-    const struct phi_kernels *k = t->p->net->kernels;
-    float scale = 1.0f / sqrtf((float)t->d);
-    for (size_t r = 0; r < t->n_rows; r++) {
-        t->c[r] = 1.0f;
-        if (t->lo[r] >= t->hi[r])
-            continue;
-        struct phi_softmax_step step = {.s = t->s + r * PHI_KEY_BLOCK, .lo = t->lo[r],
-                                        .hi = t->hi[r], .scale = scale, .m = t->m[r], .l = t->l[r]};
-        k->softmax_step(&step);
-        t->m[r] = step.m;
-        t->l[r] = step.l;
-        t->c[r] = step.c;
-    }
-}
-
-static void weighted_sum(const struct phi_pass *p, const struct phi_weighted_sum *a)
-{
-    const struct phi_kernels *k = p->net->kernels;
-    if (p->kv->dtype == PHI_FLOAT32)
-        k->weighted_sum_f32(a);
-    else if (p->kv->dtype == PHI_BFLOAT16)
-        k->weighted_sum_bf16(a);
-    else
-        k->weighted_sum_f16(a);
-}
-
-/* Adds the values of the block, page by page. */
-static void values(struct tile *t, size_t base, size_t lo, size_t hi)
-{
-    const size_t page = t->p->kv->block_size;
-    for (size_t j = lo; j < hi;) {
-        size_t end = phi_size_min(hi, (base + j) / page * page + page - base), n = end - j;
-        for (size_t r = 0; r < t->n_rows; r++) {
-            t->part_lo[r] = (uint16_t)clamp(t->lo[r], j, n);
-            t->part_hi[r] = (uint16_t)clamp(t->hi[r], j, n);
-        }
-        struct phi_weighted_sum a = {
-            .acc = t->acc,
-            .ld_acc = t->d,
-            .c = j == lo ? t->c : NULL,
-            .p = t->s + j,
-            .ld_p = PHI_KEY_BLOCK,
-            .lo = t->part_lo,
-            .hi = t->part_hi,
-            .n_rows = t->n_rows,
-            .v = kv_slot(t->p, t->seq, t->layer, 1, t->kv_head, base + j),
-            .ld_v = t->d,
-            .n_keys = n,
-            .d = t->d,
-        };
-        weighted_sum(t->p, &a);
-        j = end;
-    }
-}
-
 /* Joins the finished span (m, l, acc) to the spans before it (m_out, l_out, out). */
-static void merge_span(struct tile *t)
+static void merge_span(struct phi_tile *t)
 {
-    static const uint16_t zero = 0, one = 1;
+    static const int32_t zero = 0, one = 1;
     for (size_t r = 0; r < t->n_rows; r++) {
         float *out = t->out + r * t->d, *acc = t->acc + r * t->d;
         if (t->m[r] == -INFINITY)
@@ -261,34 +152,32 @@ static void merge_span(struct tile *t)
     }
 }
 
-static void attend(struct tile *t)
+static void attend(struct phi_tile *t)
 {
     const struct phi_config *c = &t->p->net->config;
+    const struct phi_tile_way *way = t->n_rows <= PHI_TILE_FEW_ROWS ? &phi_few_rows : &phi_many_rows;
     size_t last = t->first_position + (t->n_rows - 1) / t->group;
     size_t begin = first_key(c, t->first_position) / PHI_KEY_BLOCK * PHI_KEY_BLOCK, end = last + 1;
     for (size_t r = 0; r < t->n_rows; r++)
         t->m_out[r] = -INFINITY;
+    if (way->open)
+        way->open(t);
     for (size_t base = begin; base < end;) {
         size_t span_end = phi_size_min(end, base / PHI_KEY_SPAN * PHI_KEY_SPAN + PHI_KEY_SPAN);
-        for (size_t r = 0; r < t->n_rows; r++) {
-            t->m[r] = -INFINITY;
-            t->l[r] = 0.0f;
-        }
-        memset(t->acc, 0, t->n_rows * t->d * sizeof *t->acc);
+        way->begin_span(t);
         for (; base < span_end; base += PHI_KEY_BLOCK) {
             size_t lo, hi;
-            if (!block_ranges(t, base, &lo, &hi))
-                continue;
-            scores(t, base, lo, hi);
-            softmax(t);
-            values(t, base, lo, hi);
+            if (block_ranges(t, base, &lo, &hi))
+                way->block(t, base, lo, hi);
         }
+        if (way->end_span)
+            way->end_span(t);
         merge_span(t);
     }
 }
 
 /* Divides by the sum and stores the rows of the tile. */
-static void finish(struct tile *t, size_t first_row, const struct phi_acts *attn)
+static void finish(struct phi_tile *t, size_t first_row, const struct phi_acts *attn)
 {
     for (size_t r = 0; r < t->n_rows; r++) {
         float *out = t->out + r * t->d;
@@ -315,7 +204,7 @@ static void run_item(void *context, size_t item, int thread)
     const struct phi_config *c = &p->net->config;
     const struct phi_attn_tile *tile = &p->ws->tiles[p->n_tiles - 1 - item / (size_t)c->n_kv_heads];
     const struct phi_batch_seq *seq = &p->batch->seqs[tile->seq];
-    struct tile t = {.p = p, .seq = seq, .layer = run->layer, .d = (size_t)c->head_dim,
+    struct phi_tile t = {.p = p, .seq = seq, .layer = run->layer, .d = (size_t)c->head_dim,
                      .kv_head = item % (size_t)c->n_kv_heads, .group = group_size(c)};
     struct phi_layout layout = {.base = phi_compute_scratch(&p->ws->compute, thread)};
     tile_layout(&t, c, &layout);

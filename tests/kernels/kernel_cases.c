@@ -24,6 +24,8 @@ static const char *const op_names[N_KERNEL_OPS] = {
     [OP_WEIGHTED_SUM_F32] = "weighted_sum_f32",
     [OP_WEIGHTED_SUM_BF16] = "weighted_sum_bf16",
     [OP_WEIGHTED_SUM_F16] = "weighted_sum_f16",
+    [OP_ATTENTION_BLOCK] = "attention_block",
+    [OP_TRANSPOSE] = "transpose",
     [OP_SUM_EXP] = "sum_exp",
     [OP_QUANTIZE_W8] = "quantize_w8",
     [OP_QUANTIZE_W4] = "quantize_w4",
@@ -101,6 +103,29 @@ static void weighted_sum_cases(enum kernel_op op, visit_fn visit, void *context)
     visit(&(struct kernel_case){op, 70, PHI_KEY_BLOCK, 80, 0, DATA_ZERO, false}, context);
 }
 
+/* Whole blocks too, whose rows do without masks. */
+static void attention_block_cases(enum kernel_op op, visit_fn visit, void *context)
+{
+    static const size_t ds[] = {8, 16, 24, 48, 64, 72, 80, 96, 128, 256};
+    for (size_t i = 0; i < sizeof ds / sizeof *ds; i++)
+        for (size_t rows = PHI_QUERY_STEP; rows <= 9 * PHI_QUERY_STEP; rows += PHI_QUERY_STEP)
+            for (size_t form = 0; form < 4; form++)
+                visit(&(struct kernel_case){op, rows,
+                                            form ? 1 + (rows * 37 + i * 11 + form) % PHI_KEY_BLOCK
+                                                 : PHI_KEY_BLOCK,
+                                            ds[i], form,
+                                            form == 3 ? DATA_WILD : DATA_PLAIN, false},
+                      context);
+    visit(&(struct kernel_case){op, 48, PHI_KEY_BLOCK, 80, 1, DATA_ZERO, false}, context);
+}
+
+static void transpose_cases(enum kernel_op op, visit_fn visit, void *context)
+{
+    for (size_t rows = 1; rows <= 40; rows++)
+        visit(&(struct kernel_case){op, rows, 1, 8 * (1 + rows % 7), rows % 4, DATA_PLAIN, false},
+              context);
+}
+
 static void row_cases(enum kernel_op op, size_t max, visit_fn visit, void *context)
 {
     static const size_t ns[] = {1,  2,  7,  8,   9,   15,   16,   17,  31,
@@ -127,6 +152,10 @@ void kernel_cases_each(enum kernel_op op, visit_fn visit, void *context)
         matmul_cases(op, visit, context);
     else if (is_weighted_sum(op))
         weighted_sum_cases(op, visit, context);
+    else if (op == OP_ATTENTION_BLOCK)
+        attention_block_cases(op, visit, context);
+    else if (op == OP_TRANSPOSE)
+        transpose_cases(op, visit, context);
     else if (op == OP_SOFTMAX_STEP)
         softmax_cases(op, visit, context);
     else
@@ -160,12 +189,26 @@ static void timed_weighted_sum_cases(enum kernel_op op, visit_fn visit, void *co
               context);
 }
 
+static void timed_attention_block_cases(enum kernel_op op, visit_fn visit, void *context)
+{
+    static const size_t shapes[][2] = {/* rows, d */ {96, 64}, {96, 80}, {96, 96}, {96, 128},
+                                       {16, 64}, {32, 128}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        visit(&(struct kernel_case){op, shapes[i][0], PHI_KEY_BLOCK, shapes[i][1], 0, DATA_PLAIN,
+                                    false},
+              context);
+}
+
 void kernel_timed_cases_each(enum kernel_op op, visit_fn visit, void *context)
 {
     if (kernel_op_is_matmul(op))
         timed_matmul_cases(op, visit, context);
     else if (is_weighted_sum(op))
         timed_weighted_sum_cases(op, visit, context);
+    else if (op == OP_ATTENTION_BLOCK)
+        timed_attention_block_cases(op, visit, context);
+    else if (op == OP_TRANSPOSE)
+        visit(&(struct kernel_case){op, 96, 1, 64, 0, DATA_PLAIN, false}, context);
     else
         visit(&(struct kernel_case){op, 1, 1, op == OP_SOFTMAX_STEP ? PHI_KEY_BLOCK : PHI_LSE_BLOCK,
                                     0, DATA_PLAIN, false},
@@ -189,7 +232,9 @@ struct kernel_work kernel_case_work(const struct kernel_case *c)
     if (is_weighted_sum(c->op))
         return (struct kernel_work){tokens * k * w_bytes + rows * tokens * 4 + 2 * rows * k * 4,
                                     2 * rows * tokens * k};
-    return (struct kernel_work){k * 8, 0};
+    if (c->op == OP_ATTENTION_BLOCK)
+        return (struct kernel_work){2 * tokens * k * 4 + 3 * rows * k * 4, 4 * rows * tokens * k};
+    return (struct kernel_work){rows * k * 8, 0};
 }
 
 /* ---------------------------------------------------------------- random numbers */
@@ -271,6 +316,7 @@ struct kernel_run {
     struct phi_matmul matmul;
     struct phi_quant_matmul quant;
     struct phi_weighted_sum sum;
+    struct phi_attention_block block;
     struct phi_softmax_step softmax;
     const float *x, *y, *z;
     float max;
@@ -382,6 +428,17 @@ static void make_quantize(struct kernel_run *run)
     run->x = x;
 }
 
+/* The keys that one row sees. */
+static void random_range(struct kernel_run *run, size_t *lo, size_t *hi)
+{
+    uint64_t random = kernel_random(&run->random);
+    size_t n = run->c.n_tokens;
+    *lo = random % 8 == 0 ? random / 8 % n : random % 8 == 1 ? n / 3 : 0;
+    *hi = random / 64 % 8 == 0 ? random / 512 % (n + 1) : n - (random / 64 % 2);
+    if (run->c.gap == 0)
+        *lo = 0, *hi = n;
+}
+
 /* Row r sees keys [lo, hi), causal-like so that many rows share most keys; some see none. What
  * it does not see has p = NaN, and keys that nobody sees stay NaN. */
 static void make_weighted_sum(struct kernel_run *run)
@@ -395,17 +452,16 @@ static void make_weighted_sum(struct kernel_run *run)
     a->ld_acc = a->d + c->gap, a->ld_p = n_keys + c->gap, a->ld_v = a->d + c->gap;
     float *p = guarded(run, ((n - 1) * a->ld_p + n_keys) * sizeof *p, 0);
     char *v = guarded(run, ((n_keys - 1) * a->ld_v + a->d) * bytes, c->gap);
-    uint16_t *ends = guarded(run, 2 * n * sizeof *ends, 0);
+    int32_t *ends = guarded(run, 2 * n * sizeof *ends, 0);
     a->c = c->gap % 2 ? NULL : matrix(run, 1, n, n, F32, 0);
     a->acc = output(run, n * a->ld_acc * sizeof(float));
     if (run->failed)
         return;
     bool seen[PHI_KEY_BLOCK] = {false};
     for (size_t r = 0; r < n; r++) {
-        uint64_t random = kernel_random(&run->random);
-        size_t lo = random % 8 == 0 ? random / 8 % n_keys : random % 8 == 1 ? n_keys / 3 : 0;
-        size_t hi = random / 64 % 8 == 0 ? random / 512 % (n_keys + 1) : n_keys - (random / 64 % 2);
-        ends[r] = (uint16_t)lo, ends[n + r] = (uint16_t)hi;
+        size_t lo, hi;
+        random_range(run, &lo, &hi);
+        ends[r] = (int32_t)lo, ends[n + r] = (int32_t)hi;
         for (size_t j = lo; j < hi; j++) {
             fill(p + r * a->ld_p + j, 1, F32, c->data, &run->random);
             seen[j] = true;
@@ -416,6 +472,51 @@ static void make_weighted_sum(struct kernel_run *run)
         if (seen[j])
             fill(v + j * a->ld_v * bytes, a->d, v_type, c->data, &run->random);
     a->p = p, a->v = v, a->lo = ends, a->hi = ends + n;
+}
+
+/* The output is acc, then m and l. Some rows have seen nothing before. */
+static void make_attention_block(struct kernel_run *run)
+{
+    const struct kernel_case *c = &run->c;
+    struct phi_attention_block *a = &run->block;
+    const size_t n = c->n_rows, d = c->k;
+    *a = (struct phi_attention_block){.ld = n + c->gap, .n_rows = n, .ld_kv = d + c->gap, .d = d,
+                                      .scale = 0.125f};
+    a->q = matrix(run, d, n, a->ld, F32, 0);
+    float *k = guarded(run, ((PHI_KEY_BLOCK - 1) * a->ld_kv + d) * sizeof *k, 0);
+    float *v = guarded(run, ((PHI_KEY_BLOCK - 1) * a->ld_kv + d) * sizeof *v, 0);
+    int32_t *ends = guarded(run, 2 * n * sizeof *ends, 0);
+    float *out = output(run, (d * a->ld + 2 * n) * sizeof *out);
+    if (run->failed)
+        return;
+    a->acc = out, a->m = out + d * a->ld, a->l = a->m + n;
+    bool seen[PHI_KEY_BLOCK] = {false};
+    for (size_t r = 0; r < n; r++) {
+        size_t lo, hi;
+        random_range(run, &lo, &hi);
+        ends[r] = (int32_t)lo, ends[n + r] = (int32_t)hi;
+        for (size_t j = lo; j < hi; j++)
+            seen[j] = true;
+    }
+    for (size_t j = 0; j < PHI_KEY_BLOCK; j++)
+        if (seen[j]) {
+            fill(k + j * a->ld_kv, d, F32, c->data, &run->random);
+            fill(v + j * a->ld_kv, d, F32, c->data, &run->random);
+        }
+    enum kernel_data sums = c->data == DATA_WILD ? DATA_PLAIN : c->data; /* no denormals */
+    for (size_t i = 0; i < d; i++)
+        fill(a->acc + i * a->ld, n, F32, sums, &run->random);
+    fill(a->m, 2 * n, F32, sums, &run->random);
+    for (size_t r = 0; r < n; r += 5)
+        a->m[r] = -INFINITY, a->l[r] = 0.0f;
+    a->k = k, a->v = v, a->lo = ends, a->hi = ends + n;
+}
+
+static void make_transpose(struct kernel_run *run)
+{
+    const struct kernel_case *c = &run->c;
+    run->x = matrix(run, c->n_rows, c->k, c->k + c->gap, F32, 0);
+    output(run, c->k * (c->n_rows + c->gap) * sizeof(float));
 }
 
 static void make_softmax(struct kernel_run *run)
@@ -477,6 +578,10 @@ struct kernel_run *kernel_run_create(const struct kernel_case *c, uint64_t seed)
         make_matmul(run);
     else if (is_weighted_sum(c->op))
         make_weighted_sum(run);
+    else if (c->op == OP_ATTENTION_BLOCK)
+        make_attention_block(run);
+    else if (c->op == OP_TRANSPOSE)
+        make_transpose(run);
     else if (c->op == OP_SOFTMAX_STEP)
         make_softmax(run);
     else
@@ -625,6 +730,12 @@ void kernel_run_call(struct kernel_run *run, const struct phi_kernels *t, size_t
         break;
     case OP_WEIGHTED_SUM_F16:
         t->weighted_sum_f16(&run->sum);
+        break;
+    case OP_ATTENTION_BLOCK:
+        t->attention_block(&run->block);
+        break;
+    case OP_TRANSPOSE:
+        t->transpose(out, run->c.n_rows + run->c.gap, x, n + run->c.gap, run->c.n_rows, n);
         break;
     case OP_SUM_EXP:
         *(float *)out = t->sum_exp(x, run->max, n);

@@ -26,6 +26,8 @@ enum kernel_op {
     OP_WEIGHTED_SUM_F32,
     OP_WEIGHTED_SUM_BF16,
     OP_WEIGHTED_SUM_F16,
+    OP_ATTENTION_BLOCK,
+    OP_TRANSPOSE,
     OP_SUM_EXP,
     OP_QUANTIZE_W8, /* phi_quant_row of either form */
     OP_QUANTIZE_W4,
@@ -51,7 +53,8 @@ enum kernel_data {
 struct kernel_case {
     enum kernel_op op;
     /* Matrix product: [n_rows, k] weights in strips of PHI_STRIP_ROWS, n_tokens activations.
-     * Weighted sum: n_rows queries, n_tokens keys, k dimensions. All others: k elements. */
+     * Weighted sum, attention block: n_rows queries, n_tokens keys, k dimensions; where gap is 0,
+     * all see all. Transpose: [n_rows, k]. All others: k elements. */
     size_t n_rows, n_tokens, k;
     size_t gap;    /* extra elements between rows, and bytes by which weights are misaligned */
     enum kernel_data data;

@@ -1,0 +1,116 @@
+/* attention_rows.c: few query rows; see attention_tile.h. */
+#include "kernels/elementary.h"
+#include "model/attention_tile.h"
+
+static void layout_buffers(struct phi_tile *t, struct phi_layout *layout)
+{
+    const size_t n = PHI_TILE_FEW_ROWS;
+    t->matmul_scratch = phi_layout_take(layout, phi_matmul_scratch_bytes(t->d), 1);
+    t->s = phi_layout_take(layout, n * PHI_KEY_BLOCK, sizeof *t->s);
+    t->c = phi_layout_take(layout, n, sizeof *t->c);
+    t->part_lo = phi_layout_take(layout, n, sizeof *t->part_lo);
+    t->part_hi = phi_layout_take(layout, n, sizeof *t->part_hi);
+}
+
+static void begin_span(struct phi_tile *t)
+{
+    memset(t->acc, 0, t->n_rows * t->d * sizeof *t->acc);
+    for (size_t r = 0; r < t->n_rows; r++) {
+        t->m[r] = -INFINITY;
+        t->l[r] = 0.0f;
+    }
+}
+
+static void scores(struct phi_tile *t, size_t base, size_t lo, size_t hi)
+{
+    const struct phi_kernels *k = t->p->net->kernels;
+    enum phi_dtype dtype = t->p->kv->dtype;
+    for (size_t j = lo / PHI_STRIP_ROWS * PHI_STRIP_ROWS; j < hi; j += PHI_STRIP_ROWS) {
+        struct phi_matmul a = {
+            .w = phi_tile_kv(t, 0, base + j),
+            .ld_w = t->d,
+            .n_rows = phi_size_min(PHI_STRIP_ROWS, hi - j),
+            .x = t->q,
+            .ld_x = t->d,
+            .n_tokens = t->n_rows,
+            .k = t->d,
+            .y = t->s + j,
+            .ld_y = PHI_KEY_BLOCK,
+            .scratch = t->matmul_scratch,
+        };
+        if (dtype == PHI_FLOAT32)
+            k->matmul_f32(&a);
+        else if (dtype == PHI_BFLOAT16)
+            k->matmul_bf16(&a);
+        else
+            k->matmul_f16(&a);
+    }
+}
+
+static void softmax(struct phi_tile *t)
+{
+    const struct phi_kernels *k = t->p->net->kernels;
+    float scale = 1.0f / sqrtf((float)t->d);
+    for (size_t r = 0; r < t->n_rows; r++) {
+        t->c[r] = 1.0f;
+        if (t->lo[r] >= t->hi[r])
+            continue;
+        struct phi_softmax_step step = {.s = t->s + r * PHI_KEY_BLOCK, .lo = (size_t)t->lo[r],
+                                        .hi = (size_t)t->hi[r], .scale = scale, .m = t->m[r],
+                                        .l = t->l[r]};
+        k->softmax_step(&step);
+        t->m[r] = step.m;
+        t->l[r] = step.l;
+        t->c[r] = step.c;
+    }
+}
+
+static void weighted_sum(const struct phi_pass *p, const struct phi_weighted_sum *a)
+{
+    const struct phi_kernels *k = p->net->kernels;
+    if (p->kv->dtype == PHI_FLOAT32)
+        k->weighted_sum_f32(a);
+    else if (p->kv->dtype == PHI_BFLOAT16)
+        k->weighted_sum_bf16(a);
+    else
+        k->weighted_sum_f16(a);
+}
+
+/* Adds the values of the block, page by page. */
+static void values(struct phi_tile *t, size_t base, size_t lo, size_t hi)
+{
+    const size_t page = t->p->kv->block_size;
+    for (size_t j = lo; j < hi;) {
+        size_t end = phi_size_min(hi, (base + j) / page * page + page - base), n = end - j;
+        for (size_t r = 0; r < t->n_rows; r++) {
+            t->part_lo[r] = (int32_t)phi_tile_offset((size_t)t->lo[r], j, n);
+            t->part_hi[r] = (int32_t)phi_tile_offset((size_t)t->hi[r], j, n);
+        }
+        struct phi_weighted_sum a = {
+            .acc = t->acc,
+            .ld_acc = t->d,
+            .c = j == lo ? t->c : NULL,
+            .p = t->s + j,
+            .ld_p = PHI_KEY_BLOCK,
+            .lo = t->part_lo,
+            .hi = t->part_hi,
+            .n_rows = t->n_rows,
+            .v = phi_tile_kv(t, 1, base + j),
+            .ld_v = t->d,
+            .n_keys = n,
+            .d = t->d,
+        };
+        weighted_sum(t->p, &a);
+        j = end;
+    }
+}
+
+static void attend_block(struct phi_tile *t, size_t base, size_t lo, size_t hi)
+{
+    scores(t, base, lo, hi);
+    softmax(t);
+    values(t, base, lo, hi);
+}
+
+const struct phi_tile_way phi_few_rows = {
+    .layout = layout_buffers, .begin_span = begin_span, .block = attend_block};
