@@ -42,7 +42,8 @@ static void run_all(void *context)
 static double measure_peak(const struct bench *b, const struct kernel_case *c)
 {
     if (kernel_op_is_quant_matmul(c->op))
-        return phi_limits_measure(b->limits, PHI_LIMIT_INT8);
+        return phi_limits_measure(b->limits,
+                                  c->op == OP_MATMUL_W8 ? PHI_LIMIT_INT8 : PHI_LIMIT_INT4);
     bool dot = c->op == OP_MATMUL_BF16_PAIRS && phi_limits_have_bf16(b->limits);
     return phi_limits_measure(b->limits, dot ? PHI_LIMIT_BF16 : PHI_LIMIT_FMA);
 }

@@ -98,7 +98,8 @@ double phi_limits_measure(struct phi_limits *l, enum phi_limit which)
         return READ_BYTES / phi_limits_time(l, probe_read, l);
     l->peak = which == PHI_LIMIT_FMA    ? phi_peak_fma
               : which == PHI_LIMIT_BF16 ? phi_peak_bf16_dot
-                                        : phi_peak_int8_dot;
+              : which == PHI_LIMIT_INT8 ? phi_peak_int8_dot
+                                        : phi_peak_int4_dot;
     if (l->peak(l->compute.kernels->features) == 0)
         return 0;
     double seconds = phi_limits_time(l, probe_peak, l);

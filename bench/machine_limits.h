@@ -10,7 +10,8 @@ enum phi_limit {
     PHI_LIMIT_READ, /* bytes from memory */
     PHI_LIMIT_FMA,  /* float32 operations, a multiply-add being two */
     PHI_LIMIT_BF16, /* the same by bfloat16 dot products */
-    PHI_LIMIT_INT8  /* the same by products of bytes */
+    PHI_LIMIT_INT8, /* the same by products of bytes */
+    PHI_LIMIT_INT4  /* the same by products of bytes and four bits */
 };
 
 struct phi_limits;

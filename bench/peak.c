@@ -59,25 +59,35 @@ __attribute__((target("avx512f,avx512bf16"))) static double dot_avx512_bf16(void
     return 4.0 * 16 * CHAINS * ROUNDS;
 }
 
-__attribute__((target("avx2"))) static double int8_avx2(void)
-{
-    __m256i acc[CHAINS], bytes = _mm256_set1_epi8(1), ones = _mm256_set1_epi16(1);
-#pragma GCC unroll 12
-    for (int i = 0; i < CHAINS; i++)
-        acc[i] = _mm256_set1_epi32(i);
-    for (int round = 0; round < ROUNDS; round++) {
-#pragma GCC unroll 12
-        for (int i = 0; i < CHAINS; i++) {
-            __m256i pairs = _mm256_maddubs_epi16(bytes, acc[i]);
-            __asm__ volatile("" : "+x"(pairs)); /* else it would leave the loop */
-            acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(pairs, ones));
-        }
+/* VPMADDUBSW adds pairs of products in 16 bits, where those of 8-bit weights leave no room for more
+ * and those of 4-bit weights do for `depth` = 8 times as many; VPMADDWD widens the sums. */
+#define MADDUBS_PROBE(name, isa, vector, op, depth)                                                \
+    __attribute__((target(isa))) static double name(void)                                          \
+    {                                                                                              \
+        enum { SUMS = 8 };                                                                         \
+        vector acc[SUMS], bytes = op##_set1_epi8(1), ones = op##_set1_epi16(1);                    \
+        _Pragma("GCC unroll 8") for (int i = 0; i < SUMS; i++) acc[i] = op##_set1_epi32(i);        \
+        for (int round = 0; round < ROUNDS / (depth); round++) {                                   \
+            _Pragma("GCC unroll 8") for (int i = 0; i < SUMS; i++)                                 \
+            {                                                                                      \
+                vector pairs = op##_maddubs_epi16(bytes, bytes);                                   \
+                _Pragma("GCC unroll 8") for (int d = 1; d < (depth); d++)                          \
+                {                                                                                  \
+                    __asm__ volatile(""                                                            \
+                                     : "+v"(bytes), "+v"(pairs)); /* else it is computed once */   \
+                    pairs = op##_add_epi16(pairs, op##_maddubs_epi16(bytes, bytes));               \
+                }                                                                                  \
+                acc[i] = op##_add_epi32(acc[i], op##_madd_epi16(pairs, ones));                     \
+                __asm__ volatile("" : "+v"(bytes), "+v"(acc[i]));                                  \
+            }                                                                                      \
+        }                                                                                          \
+        return 2.0 * sizeof(vector) * SUMS * (depth) * (ROUNDS / (depth));                         \
     }
-    unsigned char sink[sizeof acc];
-    memcpy(sink, acc, sizeof acc);
-    __asm__ volatile("" : : "r"(sink) : "memory");
-    return 2.0 * 32 * CHAINS * ROUNDS;
-}
+
+MADDUBS_PROBE(int8_avx2, "avx2", __m256i, _mm256, 1)
+MADDUBS_PROBE(int4_avx2, "avx2", __m256i, _mm256, 8)
+MADDUBS_PROBE(int8_avx512, "avx512f,avx512bw", __m512i, _mm512, 1)
+MADDUBS_PROBE(int4_avx512, "avx512f,avx512bw", __m512i, _mm512, 8)
 
 __attribute__((target("avx512f,avx512vnni"))) static double int8_avx512_vnni(void)
 {
@@ -136,8 +146,24 @@ double phi_peak_int8_dot(unsigned features)
 #if defined(__x86_64__)
     if (features & PHI_CPU_AVX512_VNNI)
         return int8_avx512_vnni();
+    if (features & PHI_CPU_AVX512)
+        return int8_avx512();
     if (features & PHI_CPU_AVX2)
         return int8_avx2();
+#endif
+    (void)features;
+    return 0.0;
+}
+
+double phi_peak_int4_dot(unsigned features)
+{
+#if defined(__x86_64__)
+    if (features & PHI_CPU_AVX512_VNNI)
+        return int8_avx512_vnni();
+    if (features & PHI_CPU_AVX512)
+        return int4_avx512();
+    if (features & PHI_CPU_AVX2)
+        return int4_avx2();
 #endif
     (void)features;
     return 0.0;

@@ -11,8 +11,10 @@
 double phi_peak_fma(unsigned features);
 /* The same with bfloat16 dot products; 0 where there is no such instruction. */
 double phi_peak_bf16_dot(unsigned features);
-/* The same with products of bytes: VPDPBUSD, or the three instructions that AVX2 takes for it. */
+/* The same with products of bytes: VPDPBUSD, or the three instructions that stand in for it. */
 double phi_peak_int8_dot(unsigned features);
+/* The same where one of the factors has four bits, which saves some of the three. */
+double phi_peak_int4_dot(unsigned features);
 
 /* Reads n bytes (a multiple of 64) once. The sum is returned so that the reads happen. */
 unsigned long long phi_peak_read(const void *p, size_t n);

@@ -1,10 +1,11 @@
 /* avx2.c: the kernels for AVX2, FMA and F16C. A register holds the eight lanes of one row. Norms,
  * activations, softmax and conversions are in x86_lanes.h, the matrix product for few tokens is in
- * x86_rows.h, integer weights are in x86_quant.h; here are the one for many tokens, the weighted sum and the table. */
+ * x86_rows.h, integer weights are in x86_maddubs.h; here are the one for many tokens, the weighted
+ * sum and the table. */
 #include "kernels/fit_rows.h"
 #include "kernels/x86_attention.h"
+#include "kernels/x86_maddubs.h"
 #include "kernels/x86_pack.h"
-#include "kernels/x86_quant.h"
 #include "kernels/x86_rows.h"
 
 /* ---------------------------------------------------------------- matrix products */
@@ -247,8 +248,8 @@ const struct phi_kernels phi_kernels_avx2 = {
     .matmul_f16 = matmul_f16,
     .matmul_bf16_pairs = matmul_bf16_pairs,
     .quantize_row = lanes_quantize_row,
-    .matmul_w8 = lanes_matmul_w8,
-    .matmul_w4 = lanes_matmul_w4,
+    .matmul_w8 = maddubs_matmul_w8,
+    .matmul_w4 = maddubs_matmul_w4,
     .fit_w8 = fit_w8,
     .fit_w4 = fit_w4,
     .to_bf16 = lanes_to_bf16,

@@ -1,11 +1,11 @@
 /* avx512.c: the kernels for AVX-512 F, BW, DQ and VL. With many tokens a register holds the
  * lanes of two rows (x86_strip.h); with few, memory sets the speed and the 256-bit code of
- * x86_rows.h does as well. So do the kernels of x86_lanes.h and x86_quant.h. The weighted sum has no lanes and
- * uses whole registers. */
+ * x86_rows.h does as well. So do the kernels of x86_lanes.h and x86_maddubs.h. The weighted sum has no
+ * lanes and uses whole registers. */
 #include "kernels/avx512.h"
 #include "kernels/fit_rows.h"
 #include "kernels/x86_attention.h"
-#include "kernels/x86_quant.h"
+#include "kernels/x86_maddubs.h"
 #include "kernels/x86_rows.h"
 #include "kernels/x86_strip.h"
 
@@ -202,8 +202,8 @@ const struct phi_kernels phi_kernels_avx512 = {
     .matmul_f16 = phi_avx512_matmul_f16,
     .matmul_bf16_pairs = phi_avx512_matmul_bf16_pairs,
     .quantize_row = lanes_quantize_row,
-    .matmul_w8 = lanes_matmul_w8,
-    .matmul_w4 = lanes_matmul_w4,
+    .matmul_w8 = maddubs_matmul_w8,
+    .matmul_w4 = maddubs_matmul_w4,
     .fit_w8 = fit_w8,
     .fit_w4 = fit_w4,
     .to_bf16 = lanes_to_bf16,

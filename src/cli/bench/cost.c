@@ -23,7 +23,7 @@ static enum phi_limit best_arithmetic(const struct phi_model_info *m,
                                       const struct phi_limits *limits)
 {
     if (m->quantization != PHI_UNQUANTIZED)
-        return PHI_LIMIT_INT8;
+        return m->quantization == PHI_W8A8 ? PHI_LIMIT_INT8 : PHI_LIMIT_INT4;
     return m->dtype == PHI_BFLOAT16 && phi_limits_have_bf16(limits) ? PHI_LIMIT_BF16
                                                                     : PHI_LIMIT_FMA;
 }
@@ -31,6 +31,7 @@ static enum phi_limit best_arithmetic(const struct phi_model_info *m,
 const char *bench_cost_arithmetic(const struct bench_cost *c)
 {
     return c->arithmetic == PHI_LIMIT_INT8   ? "int8"
+           : c->arithmetic == PHI_LIMIT_INT4 ? "int4"
            : c->arithmetic == PHI_LIMIT_BF16 ? "bfloat16"
                                              : "float32";
 }
