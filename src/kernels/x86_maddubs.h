@@ -124,7 +124,7 @@ PHI_INLINE __m256i in_order(__m256i sum)
 /* ---------------------------------------------------------------- rows in place */
 
 /* In each half of the result the four rows' sums of that half. */
-PHI_INLINE __m256i add_lanes(const __m256i v[QUANT_ROWS])
+PHI_INLINE __m256i add_words(const __m256i v[QUANT_ROWS])
 {
     __m256i a =
         _mm256_add_epi32(_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
@@ -228,7 +228,7 @@ PHI_INLINE void w8_rows_tile(const struct phi_quant_matmul *a, size_t row, size_
     PHI_UNROLL
     for (size_t t = 0; t < n; t++) {
         __m128i sums =
-            _mm_add_epi32(add_halves(add_lanes(acc[t])), _mm_set1_epi32(extra[token + t]));
+            _mm_add_epi32(add_halves(add_words(acc[t])), _mm_set1_epi32(extra[token + t]));
         store_rows(a, row, token + t, _mm_mul_ps(_mm_cvtepi32_ps(sums), _mm_loadu_ps(scales)));
     }
 }
@@ -296,7 +296,7 @@ PHI_INLINE void w4_rows_half(const struct phi_quant_matmul *a, struct w4_groups 
     PHI_UNROLL
     for (size_t t = 0; t < n; t++) {
         const int32_t *x_sums = a->x_sums + (token + t) * a->ld_sums + block;
-        __m256i sums = add_lanes(v[t]);
+        __m256i sums = add_words(v[t]);
         add_blocks(&g[t], _mm_add_epi32(low_half(sums), _mm_set1_epi32(x_sums[0])), 1,
                    group_blocks);
         if (n_blocks > 1)
@@ -327,7 +327,7 @@ PHI_INLINE void w4_rows_step(const struct phi_quant_matmul *a, struct w4_groups 
     for (size_t t = 0; t < n; t++) {
         const int32_t *s = a->x_sums + (token + t) * a->ld_sums + block;
         __m128i extra = _mm_set1_epi32(s[0] + s[1] + s[2] + s[3]);
-        add_blocks(&g[t], _mm_add_epi32(add_halves(add_lanes(v[t])), extra), 4, group_blocks);
+        add_blocks(&g[t], _mm_add_epi32(add_halves(add_words(v[t])), extra), 4, group_blocks);
     }
 }
 
