@@ -1,9 +1,10 @@
 #!/bin/sh
 # oracle.sh BUILD: compares with transformers and tokenizers. They live in .venv-oracle, which is made
-# once and again when tests/oracle/requirements.txt changes. PHI_ORACLE_PYTHON, a Python that has
+# once and again when a list of requirements changes. PHI_ORACLE_PYTHON, a Python that has
 # the requirements already, is used instead if set.
 build=$1
 requirements=tests/oracle/requirements.txt
+aisbench=deploy/aisbench/requirements.txt # without its dependencies: what it needs is in both lists
 venv=.venv-oracle
 
 give_up() {
@@ -19,11 +20,13 @@ make_venv() {
     "$venv/bin/pip" install --quiet --disable-pip-version-check \
         "$(grep '^torch==' "$requirements")" || return 1
     "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$requirements" || return 1
-    cp "$requirements" "$venv/requirements.txt"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "$aisbench" || return 1
+    cat "$requirements" "$aisbench" >"$venv/requirements.txt"
 }
 
 python=${PHI_ORACLE_PYTHON:-$venv/bin/python}
-if [ -z "${PHI_ORACLE_PYTHON:-}" ] && ! cmp -s "$requirements" "$venv/requirements.txt"; then
+if [ -z "${PHI_ORACLE_PYTHON:-}" ] &&
+    ! cat "$requirements" "$aisbench" | cmp -s - "$venv/requirements.txt"; then
     echo "making $venv"
     make_venv || give_up "cannot make $venv"
 fi
