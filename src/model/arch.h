@@ -79,7 +79,8 @@ struct phi_pass {
 struct phi_arch_ops {
     const char *name;
     enum phi_status (*bind)(struct phi_net *net, struct phi_error *err);
-    /* ws->x [n_tokens, H] -> ws->x, through layer i. */
+    /* ws->x [n_tokens, H] -> ws->x, through layer i. ws->h holds the layer's normed input before and
+     * that of the next layer, where there is one, after it. */
     void (*layer)(struct phi_pass *p, int i);
 };
 
@@ -88,23 +89,28 @@ extern const struct phi_arch_ops phi_arch_phi3; /* phi3.c: 3, 3.5, 4, 4-mini */
 
 /* Steps that layers are made of (steps.c). */
 
-/* out = norm(x) row by row; when `add` is not NULL, x += add first. */
-void phi_step_norm(struct phi_pass *p, const struct phi_norm *norm, float *x, const float *add,
-                   const struct phi_acts *out);
+/* ws->x += a + b, in the order (a + b) + x, where b may be NULL and a is used up; then, when `norm` is not NULL, ws->h =
+ * norm(ws->x), in the form that `next` takes. One pass over the rows. */
+void phi_step_residual(struct phi_pass *p, float *a, const float *b,
+                       const struct phi_norm *norm, const struct phi_linear *next);
+/* The same with the norm that the layer behind layer i begins with. */
+void phi_step_end_layer(struct phi_pass *p, int i, float *a, const float *b);
 /* ws->h -> ws->qkv -> (head norms, rotary, KV write, attention) -> ws->attn -> ws->y. */
 void phi_step_attention(struct phi_pass *p, int layer);
-/* x += a + b (b may be NULL), in the order (a + b) + x. */
-void phi_step_residual(struct phi_pass *p, float *x, const float *a, const float *b);
 /* The pass is given up; what has been computed may have gaps. */
 bool phi_step_cancelled(const struct phi_pass *p);
 /* Shows a tensor [n_tokens, H] to the batch's probe, where there is one, as "name.i". */
 void phi_step_probe(const struct phi_pass *p, const char *name, int i, const float *data);
 /* Applies fn to every row of the batch, in parallel. */
-void phi_step_rows(struct phi_pass *p, void (*fn)(struct phi_pass *p, size_t row), size_t n_rows);
+typedef void (*phi_row_fn)(struct phi_pass *p, size_t row, int thread);
+void phi_step_rows(struct phi_pass *p, phi_row_fn fn, size_t n_rows);
 
 /* One row: norm into out, float32 [n]. */
 void phi_norm_row(const struct phi_net *net, const struct phi_norm *norm, float *out, const float *x,
                   size_t n);
+/* One row of ws->x: norm into ws->h, in the form that `next` takes. */
+void phi_norm_input(struct phi_pass *p, const struct phi_norm *norm, const struct phi_linear *next,
+                    size_t row, int thread);
 
 /* Binding by tensor name (bind.c). */
 

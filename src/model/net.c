@@ -226,7 +226,8 @@ struct phi_pool *phi_workspace_pool(struct phi_workspace *ws)
 
 /* ---------------------------------------------------------------- the forward pass */
 
-static void embed_row(struct phi_pass *p, size_t row)
+/* A token's embedding, its rotary angles, and the first layer's input. */
+static void embed_row(struct phi_pass *p, size_t row, int thread)
 {
     const struct phi_net *net = p->net;
     struct phi_workspace *ws = p->ws;
@@ -236,13 +237,15 @@ static void embed_row(struct phi_pass *p, size_t row)
     phi_matrix_row(net->kernels, &net->embed, (size_t)p->batch->tokens[row], ws->x + row * h);
     phi_rope_angles(&net->rope, seq->long_regime, position, ws->cos + row * pairs,
                     ws->sin + row * pairs);
+    phi_norm_input(p, &net->layers[0].input_norm, &net->layers[0].qkv, row, thread);
 }
 
-static void head_row(struct phi_pass *p, size_t i)
+static void head_row(struct phi_pass *p, size_t i, int thread)
 {
     const struct phi_net *net = p->net;
     size_t h = (size_t)net->config.hidden_size;
     float *x = p->ws->x + p->batch->logit_rows[i] * h;
+    (void)thread;
     phi_norm_row(net, &net->final_norm, x, x, h);
     const struct phi_acts in = phi_acts_for(&p->ws->head_in, &net->head);
     phi_acts_store(net->kernels, &in, i, x, h);

@@ -50,10 +50,11 @@ static enum phi_status bind(struct phi_net *net, struct phi_error *err)
     return phi_bind_head(net, true, msft ? "lm_head.linear" : "lm_head", err);
 }
 
-static void gelu_row(struct phi_pass *p, size_t row)
+static void gelu_row(struct phi_pass *p, size_t row, int thread)
 {
     size_t n = (size_t)p->net->config.intermediate_size;
     float *ff = p->ws->ff + row * n;
+    (void)thread;
     p->net->kernels->gelu_new(ff, ff, n);
     const struct phi_acts act = phi_acts_for(&p->ws->act, &p->net->layers[p->layer].down);
     phi_acts_store(p->net->kernels, &act, row, ff, n);
@@ -67,14 +68,13 @@ static void layer(struct phi_pass *p, int i)
     const struct phi_acts in = phi_acts_for(&ws->h, &l->qkv); /* up takes the same form */
     const struct phi_acts down_in = phi_acts_for(&ws->act, &l->down);
     size_t n = p->batch->n_tokens;
-    phi_step_norm(p, &l->input_norm, ws->x, NULL, &in);
     phi_step_attention(p, i);
     phi_op_linear(&ws->compute, &l->up, &in, n, ws->ff, l->up.n_out);
     phi_step_rows(p, gelu_row, n);
     phi_op_linear(&ws->compute, &l->down, &down_in, n, ws->y2, l->down.n_out);
     phi_step_probe(p, "attention", i, ws->y);
     phi_step_probe(p, "mlp", i, ws->y2);
-    phi_step_residual(p, ws->x, ws->y, ws->y2);
+    phi_step_end_layer(p, i, ws->y, ws->y2);
 }
 
 const struct phi_arch_ops phi_arch_phi = {"PhiForCausalLM", bind, layer};

@@ -70,10 +70,11 @@ static enum phi_status bind(struct phi_net *net, struct phi_error *err)
 }
 
 /* up * silu(gate), where gate stands before up in the row. */
-static void swiglu_row(struct phi_pass *p, size_t row)
+static void swiglu_row(struct phi_pass *p, size_t row, int thread)
 {
     size_t n = (size_t)p->net->config.intermediate_size;
     float *gate = p->ws->ff + row * 2 * n;
+    (void)thread;
     p->net->kernels->silu_mul(gate, gate, gate + n, n);
     const struct phi_acts act = phi_acts_for(&p->ws->act, &p->net->layers[p->layer].down);
     phi_acts_store(p->net->kernels, &act, row, gate, n);
@@ -84,19 +85,17 @@ static void layer(struct phi_pass *p, int i)
 {
     const struct phi_layer *l = &p->net->layers[i];
     struct phi_workspace *ws = p->ws;
-    const struct phi_acts attn_in = phi_acts_for(&ws->h, &l->qkv);
     const struct phi_acts up_in = phi_acts_for(&ws->h, &l->up);
     const struct phi_acts down_in = phi_acts_for(&ws->act, &l->down);
     size_t n = p->batch->n_tokens;
-    phi_step_norm(p, &l->input_norm, ws->x, NULL, &attn_in);
     phi_step_attention(p, i);
     phi_step_probe(p, "attention", i, ws->y);
-    phi_step_norm(p, &l->mlp_norm, ws->x, ws->y, &up_in);
+    phi_step_residual(p, ws->y, NULL, &l->mlp_norm, &l->up);
     phi_op_linear(&ws->compute, &l->up, &up_in, n, ws->ff, l->up.n_out);
     phi_step_rows(p, swiglu_row, n);
     phi_op_linear(&ws->compute, &l->down, &down_in, n, ws->y, l->down.n_out);
     phi_step_probe(p, "mlp", i, ws->y);
-    phi_step_residual(p, ws->x, ws->y, NULL);
+    phi_step_end_layer(p, i, ws->y, NULL);
 }
 
 const struct phi_arch_ops phi_arch_phi3 = {"Phi3ForCausalLM", bind, layer};

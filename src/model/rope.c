@@ -71,12 +71,23 @@ void phi_rope_angles(const struct phi_rope *rope, bool long_regime, uint32_t pos
     }
 }
 
-void phi_rope_rotate(float *x, const float *cos_in, const float *sin_in, int n_pairs)
+/* n pairs; a compiler makes vectors of a loop whose length it knows. */
+static inline void rotate(float *restrict x, float *restrict y, const float *restrict cos_in,
+                          const float *restrict sin_in, int n)
 {
-    float *y = x + n_pairs;
-    for (int i = 0; i < n_pairs; i++) {
+    for (int i = 0; i < n; i++) {
         float a = x[i], b = y[i];
         x[i] = a * cos_in[i] - b * sin_in[i];
         y[i] = b * cos_in[i] + a * sin_in[i];
     }
+}
+
+void phi_rope_rotate(float *x, const float *cos_in, const float *sin_in, int n_pairs)
+{
+    enum { LANES = 16 };
+    float *y = x + n_pairs;
+    int i = 0;
+    for (; i + LANES <= n_pairs; i += LANES)
+        rotate(x + i, y + i, cos_in + i, sin_in + i, LANES);
+    rotate(x + i, y + i, cos_in + i, sin_in + i, n_pairs - i);
 }

@@ -19,17 +19,16 @@ void phi_step_probe(const struct phi_pass *p, const char *name, int i, const flo
 
 struct rows {
     struct phi_pass *p;
-    void (*fn)(struct phi_pass *p, size_t row);
+    phi_row_fn fn;
 };
 
 static void rows_item(void *context, size_t item, int thread)
 {
     const struct rows *r = context;
-    (void)thread;
-    r->fn(r->p, item);
+    r->fn(r->p, item, thread);
 }
 
-void phi_step_rows(struct phi_pass *p, void (*fn)(struct phi_pass *p, size_t row), size_t n_rows)
+void phi_step_rows(struct phi_pass *p, phi_row_fn fn, size_t n_rows)
 {
     struct rows r = {p, fn};
     phi_compute_each(&p->ws->compute, n_rows, rows_item, &r);
@@ -45,62 +44,71 @@ void phi_norm_row(const struct phi_net *net, const struct phi_norm *norm, float 
         net->kernels->rms_norm(out, x, norm->w, eps, n);
 }
 
-/* ---------------------------------------------------------------- norm and residual */
+void phi_norm_input(struct phi_pass *p, const struct phi_norm *norm, const struct phi_linear *next,
+                    size_t row, int thread)
+{
+    const size_t n = (size_t)p->net->config.hidden_size;
+    const struct phi_acts out = phi_acts_for(&p->ws->h, next);
+    float *normed = phi_compute_scratch(&p->ws->compute, thread);
+    phi_norm_row(p->net, norm, normed, p->ws->x + row * n, n);
+    phi_acts_store(p->net->kernels, &out, row, normed, n);
+}
 
-struct norm_step {
+/* ---------------------------------------------------------------- residual */
+
+struct residual_step {
     struct phi_pass *p;
+    float *a;
+    const float *b;
     const struct phi_norm *norm;
-    float *x;
-    const float *a, *b; /* what is added to x first; NULL = nothing */
-    const struct phi_acts *out;
+    const struct phi_linear *next;
 };
 
-static void norm_item(void *context, size_t row, int thread)
+/* x = a + x, in lengths that a compiler makes vectors of. */
+static void add(float *restrict x, const float *restrict a, size_t n)
 {
-    const struct norm_step *s = context;
-    const struct phi_net *net = s->p->net;
-    size_t n = (size_t)net->config.hidden_size;
-    float *x = s->x + row * n;
-    if (s->a) {
-        const float *a = s->a + row * n;
-        for (size_t i = 0; i < n; i++)
-            x[i] = (s->b ? a[i] + s->b[row * n + i] : a[i]) + x[i];
-    }
-    if (!s->norm)
-        return;
-    float *row_out = phi_compute_scratch(&s->p->ws->compute, thread);
-    phi_norm_row(net, s->norm, row_out, x, n);
-    phi_acts_store(net->kernels, s->out, row, row_out, n);
+    enum { LANES = 16 };
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++)
+            x[i + l] = a[i + l] + x[i + l];
+    for (; i < n; i++)
+        x[i] = a[i] + x[i];
 }
 
-void phi_step_norm(struct phi_pass *p, const struct phi_norm *norm, float *x, const float *add,
-                   const struct phi_acts *out)
+static void residual_item(void *context, size_t row, int thread)
 {
-    struct norm_step s = {p, norm, x, add, NULL, out};
-    phi_compute_each(&p->ws->compute, p->batch->n_tokens, norm_item, &s);
+    const struct residual_step *s = context;
+    const size_t n = (size_t)s->p->net->config.hidden_size;
+    if (s->b)
+        add(s->a + row * n, s->b + row * n, n);
+    add(s->p->ws->x + row * n, s->a + row * n, n);
+    if (s->norm)
+        phi_norm_input(s->p, s->norm, s->next, row, thread);
 }
 
-void phi_step_residual(struct phi_pass *p, float *x, const float *a, const float *b)
+void phi_step_residual(struct phi_pass *p, float *a, const float *b,
+                       const struct phi_norm *norm, const struct phi_linear *next)
 {
-    struct norm_step s = {p, NULL, x, a, b, NULL};
-    phi_compute_each(&p->ws->compute, p->batch->n_tokens, norm_item, &s);
+    struct residual_step s = {p, a, b, norm, next};
+    phi_compute_each(&p->ws->compute, p->batch->n_tokens, residual_item, &s);
+}
+
+void phi_step_end_layer(struct phi_pass *p, int i, float *a, const float *b)
+{
+    const struct phi_layer *next = i + 1 < p->net->config.n_layers ? &p->net->layers[i + 1] : NULL;
+    phi_step_residual(p, a, b, next ? &next->input_norm : NULL, next ? &next->qkv : NULL);
 }
 
 /* ---------------------------------------------------------------- attention */
 
-struct qkv_step {
-    struct phi_pass *p;
-    int layer;
-};
-
 /* One row of qkv: head norms, rotation of queries and keys, KV write. */
-static void qkv_item(void *context, size_t row, int thread)
+static void qkv_row(struct phi_pass *p, size_t row, int thread)
 {
-    const struct qkv_step *s = context;
-    const struct phi_net *net = s->p->net;
+    const struct phi_net *net = p->net;
     const struct phi_config *c = &net->config;
-    const struct phi_layer *layer = &net->layers[s->layer];
-    struct phi_workspace *ws = s->p->ws;
+    const struct phi_layer *layer = &net->layers[p->layer];
+    struct phi_workspace *ws = p->ws;
     size_t d = (size_t)c->head_dim, pairs = (size_t)net->rope.n_pairs;
     float *head = ws->qkv + row * (size_t)(c->n_heads + 2 * c->n_kv_heads) * d;
     (void)thread;
@@ -110,13 +118,14 @@ static void qkv_item(void *context, size_t row, int thread)
             phi_norm_row(net, norm, head, head, d);
         phi_rope_rotate(head, ws->cos + row * pairs, ws->sin + row * pairs, (int)pairs);
     }
-    phi_attention_store(s->p, s->layer, row);
+    phi_attention_store(p, p->layer, row);
 }
 
-static void heads_row(struct phi_pass *p, size_t row)
+static void heads_row(struct phi_pass *p, size_t row, int thread)
 {
     const struct phi_linear *l = &p->net->layers[p->layer].attn_out;
     const struct phi_acts attn = phi_acts_for(&p->ws->attn, l);
+    (void)thread;
     phi_acts_store(p->net->kernels, &attn, row, p->ws->heads + row * l->n_in, l->n_in);
 }
 
@@ -137,12 +146,11 @@ void phi_step_attention(struct phi_pass *p, int layer)
 {
     const struct phi_layer *l = &p->net->layers[layer];
     struct phi_workspace *ws = p->ws;
-    struct qkv_step s = {p, layer};
     const struct phi_acts in = phi_acts_for(&ws->h, &l->qkv);
     const struct phi_acts attn = phi_acts_for(&ws->attn, &l->attn_out);
     size_t n = p->batch->n_tokens;
     phi_op_linear(&ws->compute, &l->qkv, &in, n, ws->qkv, l->qkv.n_out);
-    phi_compute_each(&ws->compute, n, qkv_item, &s);
+    phi_step_rows(p, qkv_row, n);
     attend(p, layer, &attn);
     phi_op_linear(&ws->compute, &l->attn_out, &attn, n, ws->y, l->attn_out.n_out);
 }
