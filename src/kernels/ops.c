@@ -123,18 +123,40 @@ static struct segments make_segments(void *scratch, size_t n_in, size_t n_tokens
     return (struct segments){(float *)behind, n_tokens * PHI_STRIP_ROWS, segment_cols(n_in, unit)};
 }
 
+/* Here and below, loops over whole strips: a compiler makes vectors of a length that it knows. */
+static void copy_strip(float *to, const float *from, size_t n_rows)
+{
+    if (n_rows == PHI_STRIP_ROWS)
+        memcpy(to, from, PHI_STRIP_ROWS * sizeof *to);
+    else
+        memcpy(to, from, n_rows * sizeof *to);
+}
+
+static void add_bias(float *y, size_t ld_y, size_t n_tokens, const float *bias, size_t n_rows)
+{
+    float b[PHI_STRIP_ROWS] = {0}, sum[PHI_STRIP_ROWS] = {0};
+    copy_strip(b, bias, n_rows);
+    for (size_t m = 0; m < n_tokens; m++) {
+        copy_strip(sum, y + m * ld_y, n_rows);
+        for (size_t n = 0; n < PHI_STRIP_ROWS; n++)
+            sum[n] += b[n];
+        copy_strip(y + m * ld_y, sum, n_rows);
+    }
+}
+
 /* y = the tree over the segments' sums, times the token's scale where there is one. */
 static void join_segments(const struct segments *s, size_t n_rows, size_t n_tokens,
                           const float *x_scale, float *y, size_t ld_y)
 {
     const size_t plane = s->plane;
     for (size_t m = 0; m < n_tokens; m++) {
-        const float *p = s->sums + m * PHI_STRIP_ROWS;
-        for (size_t n = 0; n < n_rows; n++, p++) {
-            float sum = ((p[0] + p[plane]) + (p[2 * plane] + p[3 * plane])) +
-                        ((p[4 * plane] + p[5 * plane]) + (p[6 * plane] + p[7 * plane]));
-            y[m * ld_y + n] = x_scale ? sum * x_scale[m] : sum;
-        }
+        const float *p = s->sums + m * PHI_STRIP_ROWS, scale = x_scale ? x_scale[m] : 1.0f;
+        float sum[PHI_STRIP_ROWS]; /* those beyond n_rows mean nothing */
+        for (size_t n = 0; n < PHI_STRIP_ROWS; n++, p++)
+            sum[n] = (((p[0] + p[plane]) + (p[2 * plane] + p[3 * plane])) +
+                      ((p[4 * plane] + p[5 * plane]) + (p[6 * plane] + p[7 * plane]))) *
+                     scale;
+        copy_strip(y + m * ld_y, sum, n_rows);
     }
 }
 
@@ -254,11 +276,9 @@ static void linear_strip(const struct linear *l, size_t item, int thread)
     float *y = l->y + column + row;
     (matrix->quant ? quant_strip : float_strip)(l, matrix, row, y,
                                                 phi_compute_scratch(l->c, thread));
-    const float *bias = w->bias[part];
-    size_t n_rows = phi_size_min(PHI_STRIP_ROWS, matrix->n_rows - row);
-    for (size_t m = 0; bias && m < l->n_tokens; m++)
-        for (size_t n = 0; n < n_rows; n++)
-            y[m * l->ld_y + n] += bias[row + n];
+    if (w->bias[part])
+        add_bias(y, l->ld_y, l->n_tokens, w->bias[part] + row,
+                 phi_size_min(PHI_STRIP_ROWS, matrix->n_rows - row));
 }
 
 static void linear_run(void *context, size_t item, int thread)

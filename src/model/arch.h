@@ -89,10 +89,10 @@ extern const struct phi_arch_ops phi_arch_phi3; /* phi3.c: 3, 3.5, 4, 4-mini */
 
 /* Steps that layers are made of (steps.c). */
 
-/* ws->x += a + b, in the order (a + b) + x, where b may be NULL and a is used up; then, when `norm` is not NULL, ws->h =
- * norm(ws->x), in the form that `next` takes. One pass over the rows. */
-void phi_step_residual(struct phi_pass *p, float *a, const float *b,
-                       const struct phi_norm *norm, const struct phi_linear *next);
+/* ws->x += a + b, in the order (a + b) + x, where b may be NULL and a is used up; then, when `norm` is
+ * not NULL, ws->h = norm(ws->x), in the form that `next` takes. One pass over the rows. */
+void phi_step_residual(struct phi_pass *p, float *a, const float *b, const struct phi_norm *norm,
+                       const struct phi_linear *next);
 /* The same with the norm that the layer behind layer i begins with. */
 void phi_step_end_layer(struct phi_pass *p, int i, float *a, const float *b);
 /* ws->h -> ws->qkv -> (head norms, rotary, KV write, attention) -> ws->attn -> ws->y. */

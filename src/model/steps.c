@@ -87,8 +87,8 @@ static void residual_item(void *context, size_t row, int thread)
         phi_norm_input(s->p, s->norm, s->next, row, thread);
 }
 
-void phi_step_residual(struct phi_pass *p, float *a, const float *b,
-                       const struct phi_norm *norm, const struct phi_linear *next)
+void phi_step_residual(struct phi_pass *p, float *a, const float *b, const struct phi_norm *norm,
+                       const struct phi_linear *next)
 {
     struct residual_step s = {p, a, b, norm, next};
     phi_compute_each(&p->ws->compute, p->batch->n_tokens, residual_item, &s);
