@@ -50,14 +50,17 @@ struct phi_workspace {
     size_t max_tokens, max_logit_rows;
     char *memory;
     size_t memory_bytes;
+    /* A strip more than the elements: strips of rows that are pages apart would share a few sets of the
+     * cache. */
+    size_t ld_qkv, ld_ff;
 
     float *x;             /* [T, H] residual stream */
     struct phi_acts h;    /* [T, H] a norm's output */
-    float *qkv;           /* [T, (heads + 2 kv heads) * head_dim] */
+    float *qkv;           /* [T, ld_qkv] (heads + 2 kv heads) * head_dim elements */
     struct phi_acts attn; /* [T, heads * head_dim] */
     float *heads;         /* the same before it is made int8; only if net->quantized */
     float *y;             /* [T, H] output of the attention branch, or of the current projection */
-    float *ff;            /* [T, up.n_out] */
+    float *ff;            /* [T, ld_ff] up.n_out elements */
     struct phi_acts act;  /* [T, intermediate] */
     float *y2;            /* [T, H] output of the MLP beside y (parallel block) */
     float *cos, *sin;     /* [T, rotary_dim / 2] */

@@ -52,7 +52,7 @@ void phi_attention_store(struct phi_pass *p, int layer, size_t row)
     const struct phi_batch_seq *seq = &p->batch->seqs[p->ws->row_seq[row]];
     size_t position = seq->first_position + (row - seq->first_row), d = (size_t)c->head_dim;
     size_t n_heads = (size_t)c->n_heads, n_kv = (size_t)c->n_kv_heads;
-    const float *from = p->ws->qkv + row * (n_heads + 2 * n_kv) * d + n_heads * d;
+    const float *from = p->ws->qkv + row * p->ws->ld_qkv + n_heads * d;
     for (int value = 0; value < 2; value++) {
         for (size_t h = 0; h < n_kv; h++, from += d) {
             void *to = phi_attention_kv(p, seq, layer, value, h, position);
@@ -210,10 +210,9 @@ static void run_item(void *context, size_t item, int thread)
     tile_layout(&t, c, &layout);
     t.n_rows = tile->n_rows * t.group;
     t.first_position = seq->first_position + (tile->first_row - seq->first_row);
-    size_t ld = (size_t)(c->n_heads + 2 * c->n_kv_heads) * t.d;
     for (size_t i = 0; i < tile->n_rows; i++)
         memcpy(t.q + i * t.group * t.d,
-               p->ws->qkv + (tile->first_row + i) * ld + t.kv_head * t.group * t.d,
+               p->ws->qkv + (tile->first_row + i) * p->ws->ld_qkv + t.kv_head * t.group * t.d,
                t.group * t.d * sizeof *t.q);
     attend(&t);
     finish(&t, tile->first_row, run->out);

@@ -140,13 +140,15 @@ static void layout_buffers(struct phi_workspace *ws, const struct phi_net *net, 
     const size_t t = ws->max_tokens, h = (size_t)c->hidden_size, f = sizeof(float);
     const size_t pairs = (size_t)net->rope.n_pairs, attn = (size_t)(c->n_heads * c->head_dim);
     enum phi_dtype acts = net->dtype == PHI_BFLOAT16 ? PHI_BFLOAT16 : PHI_FLOAT32;
+    ws->ld_qkv = net->layers[0].qkv.n_out + PHI_STRIP_ROWS;
+    ws->ld_ff = net->layers[0].up.n_out + PHI_STRIP_ROWS;
     ws->x = phi_layout_take(l, t * h, f);
     ws->h = take_acts(l, acts, t, h);
-    ws->qkv = phi_layout_take(l, t * net->layers[0].qkv.n_out, f);
+    ws->qkv = phi_layout_take(l, t * ws->ld_qkv, f);
     ws->attn = take_acts(l, acts, t, attn);
     ws->heads = phi_layout_take(l, net->quantized ? t * attn : 0, f);
     ws->y = phi_layout_take(l, t * h, f);
-    ws->ff = phi_layout_take(l, t * net->layers[0].up.n_out, f);
+    ws->ff = phi_layout_take(l, t * ws->ld_ff, f);
     ws->act = take_acts(l, acts, t, (size_t)c->intermediate_size);
     ws->y2 = phi_layout_take(l, t * h, f);
     ws->cos = phi_layout_take(l, t * pairs, f);

@@ -53,7 +53,7 @@ static enum phi_status bind(struct phi_net *net, struct phi_error *err)
 static void gelu_row(struct phi_pass *p, size_t row, int thread)
 {
     size_t n = (size_t)p->net->config.intermediate_size;
-    float *ff = p->ws->ff + row * n;
+    float *ff = p->ws->ff + row * p->ws->ld_ff;
     (void)thread;
     p->net->kernels->gelu_new(ff, ff, n);
     const struct phi_acts act = phi_acts_for(&p->ws->act, &p->net->layers[p->layer].down);
@@ -69,7 +69,7 @@ static void layer(struct phi_pass *p, int i)
     const struct phi_acts down_in = phi_acts_for(&ws->act, &l->down);
     size_t n = p->batch->n_tokens;
     phi_step_attention(p, i);
-    phi_op_linear(&ws->compute, &l->up, &in, n, ws->ff, l->up.n_out);
+    phi_op_linear(&ws->compute, &l->up, &in, n, ws->ff, ws->ld_ff);
     phi_step_rows(p, gelu_row, n);
     phi_op_linear(&ws->compute, &l->down, &down_in, n, ws->y2, l->down.n_out);
     phi_step_probe(p, "attention", i, ws->y);

@@ -73,7 +73,7 @@ static enum phi_status bind(struct phi_net *net, struct phi_error *err)
 static void swiglu_row(struct phi_pass *p, size_t row, int thread)
 {
     size_t n = (size_t)p->net->config.intermediate_size;
-    float *gate = p->ws->ff + row * 2 * n;
+    float *gate = p->ws->ff + row * p->ws->ld_ff;
     (void)thread;
     p->net->kernels->silu_mul(gate, gate, gate + n, n);
     const struct phi_acts act = phi_acts_for(&p->ws->act, &p->net->layers[p->layer].down);
@@ -91,7 +91,7 @@ static void layer(struct phi_pass *p, int i)
     phi_step_attention(p, i);
     phi_step_probe(p, "attention", i, ws->y);
     phi_step_residual(p, ws->y, NULL, &l->mlp_norm, &l->up);
-    phi_op_linear(&ws->compute, &l->up, &up_in, n, ws->ff, l->up.n_out);
+    phi_op_linear(&ws->compute, &l->up, &up_in, n, ws->ff, ws->ld_ff);
     phi_step_rows(p, swiglu_row, n);
     phi_op_linear(&ws->compute, &l->down, &down_in, n, ws->y, l->down.n_out);
     phi_step_probe(p, "mlp", i, ws->y);

@@ -110,7 +110,7 @@ static void qkv_row(struct phi_pass *p, size_t row, int thread)
     const struct phi_layer *layer = &net->layers[p->layer];
     struct phi_workspace *ws = p->ws;
     size_t d = (size_t)c->head_dim, pairs = (size_t)net->rope.n_pairs;
-    float *head = ws->qkv + row * (size_t)(c->n_heads + 2 * c->n_kv_heads) * d;
+    float *head = ws->qkv + row * ws->ld_qkv;
     (void)thread;
     for (int h = 0; h < c->n_heads + c->n_kv_heads; h++, head += d) {
         const struct phi_norm *norm = h < c->n_heads ? &layer->q_norm : &layer->k_norm;
@@ -149,7 +149,7 @@ void phi_step_attention(struct phi_pass *p, int layer)
     const struct phi_acts in = phi_acts_for(&ws->h, &l->qkv);
     const struct phi_acts attn = phi_acts_for(&ws->attn, &l->attn_out);
     size_t n = p->batch->n_tokens;
-    phi_op_linear(&ws->compute, &l->qkv, &in, n, ws->qkv, l->qkv.n_out);
+    phi_op_linear(&ws->compute, &l->qkv, &in, n, ws->qkv, ws->ld_qkv);
     phi_step_rows(p, qkv_row, n);
     attend(p, layer, &attn);
     phi_op_linear(&ws->compute, &l->attn_out, &attn, n, ws->y, l->attn_out.n_out);
