@@ -5,9 +5,9 @@
  * remarks go to standard error, and only when someone is typing. So
  *     printf 'What is 2 plus 2?\nAnd plus 3?\n' | phidelity chat MODEL
  * prints two lines. Ctrl-C stops an answer; once more, at the prompt, it leaves. */
-#include "base/alloc.h"
 #include "cli/flags.h"
 #include "cli/follow.h"
+#include "cli/json_text.h"
 #include "cli/line_reader.h"
 
 #include <jansson.h>
@@ -124,18 +124,12 @@ static void on_event(void *context, const struct phi_event *ev)
 static enum phi_status prompt_ids(const struct chat *c, int32_t **ids, size_t *n,
                                   struct phi_error *err)
 {
-    char *messages = json_dumps(c->messages, JSON_COMPACT);
-    if (!messages)
-        return phi_fail_memory(err, "messages", 0);
     char *text = NULL;
     size_t n_text = 0;
-    enum phi_status status =
-        phi_render_chat(c->model, (struct phi_text){messages, strlen(messages)},
-                        (struct phi_text){"", 0}, &text, &n_text, err);
+    enum phi_status status = cli_render_chat(c->model, c->messages, NULL, &text, &n_text, err);
     if (status == PHI_OK)
         status = phi_tokenize(c->model, (struct phi_text){text, n_text}, false, ids, n, err);
     phi_mem_free(text);
-    phi_free(messages);
     return status;
 }
 

@@ -1,7 +1,7 @@
 /* cmd_detokenize.c: phidelity detokenize: token ids to text. */
-#include "base/alloc.h"
 #include "base/file.h"
 #include "cli/flags.h"
+#include "cli/json_text.h"
 #include "cli/prompts.h"
 
 #include <jansson.h>
@@ -63,18 +63,11 @@ struct detokenizing {
 static void print_text(struct detokenizing *d, struct phi_str text)
 {
     if (d->flags->jsonl) {
-        json_t *string = json_stringn(text.data, text.n);
-        char *dumped = string ? json_dumps(string, JSON_ENCODE_ANY | JSON_ENSURE_ASCII) : NULL;
-        if (dumped)
-            cli_out_write(&d->out, phi_str_from(dumped));
-        else
-            cli_out_out_of_memory(&d->out);
-        phi_free(dumped);
-        json_decref(string);
+        cli_out_json(&d->out, json_stringn(text.data, text.n), JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
     } else {
         cli_out_write(&d->out, text);
+        cli_out_write(&d->out, PHI_STR("\n"));
     }
-    cli_out_write(&d->out, PHI_STR("\n"));
 }
 
 static enum phi_status print_line(void *context, struct phi_str line, size_t number,

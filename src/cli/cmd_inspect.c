@@ -1,7 +1,7 @@
 /* cmd_inspect.c: phidelity inspect: what a checkpoint is and what running it would take. */
-#include "base/alloc.h"
 #include "base/dtype.h"
 #include "cli/flags.h"
+#include "cli/json_text.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -171,17 +171,11 @@ static void print_json(struct cli_out *out, const struct phi_model_info *m,
                        const struct phi_engine_info *e)
 {
     json_t *all = model_json(m);
-    char *text = NULL;
-    if (all && json_object_set_new(all, "plan", e ? plan_json(e) : json_null()) == 0)
-        text = json_dumps(all, JSON_INDENT(2));
-    if (text) {
-        cli_out_write(out, phi_str_from(text));
-        cli_out_write(out, PHI_STR("\n"));
-    } else {
-        cli_out_out_of_memory(out);
+    if (all && json_object_set_new(all, "plan", e ? plan_json(e) : json_null()) != 0) {
+        json_decref(all);
+        all = NULL;
     }
-    phi_free(text);
-    json_decref(all);
+    cli_out_json(out, all, JSON_INDENT(2));
 }
 
 static enum phi_status inspect(const struct cli_args *args, const struct flags *flags,

@@ -1,7 +1,7 @@
 /* cmd_template.c: phidelity template: chat messages to the prompt that the model sees. */
-#include "base/alloc.h"
 #include "base/file.h"
 #include "cli/flags.h"
+#include "cli/json_text.h"
 #include "formats/json.h"
 
 struct own_flags {
@@ -100,21 +100,6 @@ static enum phi_status read_options(const struct own_flags *flags, const struct 
     return PHI_OK;
 }
 
-static enum phi_status render(const struct phi_model *model, const json_t *messages,
-                              const json_t *options, char **text, size_t *n, struct phi_error *err)
-{
-    char *m = json_dumps(messages, JSON_COMPACT), *o = json_dumps(options, JSON_COMPACT);
-    enum phi_status status;
-    if (m && o)
-        status = phi_render_chat(model, (struct phi_text){m, strlen(m)},
-                                 (struct phi_text){o, strlen(o)}, text, n, err);
-    else
-        status = phi_fail_memory(err, "messages", 0);
-    phi_free(m);
-    phi_free(o);
-    return status;
-}
-
 static enum phi_status print_ids(const struct phi_model *model, struct phi_text text,
                                  struct cli_out *out, struct phi_error *err)
 {
@@ -139,7 +124,7 @@ static enum phi_status print_rendered(const struct cli_args *args, const struct 
     if (status == PHI_OK)
         status = read_options(&flags->own, args, options, err);
     if (status == PHI_OK)
-        status = render(model, messages, options, &text, &n, err);
+        status = cli_render_chat(model, messages, options, &text, &n, err);
     if (status == PHI_OK && flags->own.print_token_ids)
         status = print_ids(model, (struct phi_text){text, n}, out, err);
     else if (status == PHI_OK)

@@ -1,9 +1,9 @@
 /* config_file.c: see config_file.h. libyaml reads the file into a tree of nodes; a scalar reaches
  * the option as it is written, so that 16k and 0.90 mean what they mean on the command line. */
 #include "cli/config_file.h"
-#include "base/alloc.h"
 #include "base/file.h"
 #include "cli/values.h"
+#include "formats/json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -148,13 +148,15 @@ static int set_text(struct reader *r, const struct cli_found *f, const yaml_node
 
 static int set_json(struct reader *r, const struct cli_found *f, const yaml_node_t *node)
 {
+    struct phi_buf text = {0};
     json_t *json = json_of(r, node, 0);
-    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    if (json)
+        phi_json_dump(json, JSON_COMPACT, &text);
+    int status = json && !text.failed
+                     ? set_text(r, f, node, phi_buf_str(&text))
+                     : fail_at(r, node, f->option->name, "cannot be read as JSON");
     json_decref(json);
-    if (!text)
-        return fail_at(r, node, f->option->name, "cannot be read as JSON");
-    int status = set_text(r, f, node, phi_str_from(text));
-    phi_free(text);
+    phi_buf_deinit(&text);
     return status;
 }
 

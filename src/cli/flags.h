@@ -3,7 +3,7 @@
 #ifndef PHI_CLI_FLAGS_H
 #define PHI_CLI_FLAGS_H
 
-#include "cli/options.h"
+#include "cli/command_line.h"
 #include "cli/term.h"
 
 /* Every command: tokenizer, template, messages. */

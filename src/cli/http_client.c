@@ -117,15 +117,18 @@ enum phi_status http_client_post(struct http_client *c, const char *path, const 
                                  json_t **out, struct phi_error *err)
 {
     *out = NULL;
-    char *text = json_dumps(body, JSON_COMPACT);
-    if (!text)
-        return phi_fail_memory(err, "a request", 0);
+    struct phi_buf text = {0};
+    phi_json_dump(body, JSON_COMPACT, &text);
+    if (text.failed) {
+        phi_buf_deinit(&text);
+        return phi_fail_memory(err, "a request", text.n);
+    }
     curl_easy_setopt(c->curl, CURLOPT_POST, 1L);
-    curl_easy_setopt(c->curl, CURLOPT_POSTFIELDS, text);
-    curl_easy_setopt(c->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(text));
+    curl_easy_setopt(c->curl, CURLOPT_POSTFIELDS, text.data);
+    curl_easy_setopt(c->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)text.n);
     int status = perform(c, path, err);
     curl_easy_setopt(c->curl, CURLOPT_POSTFIELDS, NULL);
-    phi_mem_free(text);
+    phi_buf_deinit(&text);
     if (status == 0)
         return PHI_ERR_IO;
     if (status != 200)

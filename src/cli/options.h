@@ -1,6 +1,6 @@
-/* options.h: one table per group of options feeds the parser, the defaults, --help and the tables
- * of docs/SERVING.md, so that they cannot disagree. A command lists the groups it uses and where,
- * in its own struct of flags, each group's values live; parsing is then a walk over tables.
+/* options.h: one table per group of options feeds the parser (command_line.h), the defaults, --help and
+ * the tables of docs/SERVING.md, so that they cannot disagree. A command lists the groups it uses and
+ * where, in its own struct of flags, each group's values live; parsing is then a walk over tables.
  *
  * Spelling follows vLLM: --max-tokens 5, --max_tokens 5, --max-tokens=5; a boolean is --x or
  * --no-x; the last of repeated values counts, except in CLI_TEXTS and CLI_IDS, where every one
@@ -85,12 +85,7 @@ struct cli_args {
     struct phi_arena texts;               /* strings that values point to and that are not argv's */
 };
 
-/* Fills *flags (the command's struct, zeroed by the caller) with defaults, argv, and the file of
- * --config where the command has that option. Returns -1 to go on; otherwise the exit code to
- * return at once: --help was printed, or an error was. The caller ends with cli_options_deinit in
- * every case. */
-int cli_parse(const struct cli_command *command, int argc, char **argv, void *flags,
-              struct cli_args *args);
+/* Frees the values and the strings that cli_parse (command_line.h) made. */
 void cli_options_deinit(struct cli_args *args, void *flags);
 
 /* Whether anything but the table has set the option (full name). */
@@ -117,6 +112,9 @@ bool cli_next_option(const struct cli_command *command, struct cli_cursor *c,
 /* By full name; '_' and '-' are the same. */
 bool cli_find_option(const struct cli_command *command, const char *name, struct cli_found *out);
 
+/* By its letter. */
+bool cli_find_brief(const struct cli_command *command, const char *letter, struct cli_found *out);
+
 static inline void *cli_value_of(const struct cli_found *f, void *flags)
 {
     return (char *)flags + f->offset;
@@ -134,6 +132,10 @@ enum { CLI_WHY_SIZE = 512 };
  * error line: "must be from 0 to 2, not 3". */
 bool cli_set_option(const struct cli_found *f, struct cli_args *args, void *flags, const char *text,
                     char *why);
+
+/* As cli_set_option, for one member of an option's JSON object: "a.b" in --option.a.b=VALUE. */
+bool cli_set_option_member(const struct cli_found *f, struct cli_args *args, void *flags,
+                           const char *path, const char *text, char *why);
 
 /* Appends the value in a form that could be typed; secrets as ***. */
 void cli_format_value(struct phi_buf *out, const struct cli_found *f, void *flags);

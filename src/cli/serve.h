@@ -67,9 +67,9 @@ struct serve_settings {
     struct phi_server_options server;
     struct phi_generation generation; /* generation_config.json and what overrides it */
     struct phi_sampling sampling;     /* the defaults of requests, made from it */
-    char *chat_template_kwargs;       /* owned */
-    struct phi_buf root_path;         /* without a '/' at its end */
-    struct phi_buf text;              /* "flag=value" lines */
+    struct phi_buf chat_template_kwargs;
+    struct phi_buf root_path; /* without a '/' at its end */
+    struct phi_buf text;      /* "flag=value" lines */
 };
 
 /* Checks that flags agree with each other; returns -1 or the exit code after an error line. */

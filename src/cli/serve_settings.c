@@ -1,6 +1,5 @@
 /* serve_settings.c: from flags to the options of the server, the engine and the threads. */
 #include "cli/serve.h"
-#include "base/alloc.h"
 #include "base/file.h"
 #include "base/threads.h"
 #include "formats/json.h"
@@ -182,11 +181,11 @@ enum phi_status serve_settings_init(struct serve_settings *s, const struct cli_a
         o->root_path = n > 0 ? s->root_path.data : NULL;
     }
     if (own->chat_template_kwargs) {
-        s->chat_template_kwargs = json_dumps(own->chat_template_kwargs, JSON_COMPACT);
-        if (!s->chat_template_kwargs)
-            return phi_fail_memory(err, "--default-chat-template-kwargs", 0);
-        o->chat_template_kwargs =
-            (struct phi_text){s->chat_template_kwargs, strlen(s->chat_template_kwargs)};
+        struct phi_buf *text = &s->chat_template_kwargs;
+        phi_json_dump(own->chat_template_kwargs, JSON_COMPACT, text);
+        if (text->failed)
+            return phi_fail_memory(err, "--default-chat-template-kwargs", text->n);
+        o->chat_template_kwargs = (struct phi_text){text->data, text->n};
     }
     list_settings(s);
     if (s->text.failed)
@@ -197,7 +196,7 @@ enum phi_status serve_settings_init(struct serve_settings *s, const struct cli_a
 
 void serve_settings_deinit(struct serve_settings *s)
 {
-    phi_free(s->chat_template_kwargs);
+    phi_buf_deinit(&s->chat_template_kwargs);
     phi_buf_deinit(&s->root_path);
     phi_buf_deinit(&s->text);
 }

@@ -2,7 +2,7 @@
  * in options.h). */
 #include "base/log.h"
 #include "cli/options.h"
-#include "base/alloc.h"
+#include "formats/json.h"
 
 #include <inttypes.h>
 
@@ -20,9 +20,10 @@ static void append_ids(struct phi_buf *out, const struct phi_ids *ids)
 
 static void append_json(struct phi_buf *out, const json_t *json)
 {
-    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
-    phi_buf_append_c(out, text ? text : "{}");
-    phi_free(text);
+    if (json)
+        phi_json_dump(json, JSON_COMPACT, out);
+    else
+        phi_buf_append_c(out, "{}");
 }
 
 static const char *choice_name(const struct cli_option *o, int value)

@@ -1,5 +1,5 @@
 /* test_options.c: the option parser, over a table that has one option of each kind. */
-#include "cli/options.h"
+#include "cli/command_line.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

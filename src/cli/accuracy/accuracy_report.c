@@ -1,6 +1,7 @@
 /* accuracy_report.c: what was measured, as a table, as JSON and as a page. */
 #include "base/dtype.h"
 #include "cli/accuracy/accuracy.h"
+#include "cli/json_text.h"
 #include "cli/page.h"
 
 #include <inttypes.h>
@@ -155,15 +156,7 @@ void accuracy_print_json(const struct accuracy *a, struct cli_out *out)
         phi_quantization_name(a->info.quantization), "reference", a->reference.path, "limits",
         "top1_percent", a->limits.top1, "cosine", a->limits.cosine, "kl", a->limits.kl, "total",
         sum_json(&a->total), "locate", locate_json(a), "prompts", prompts_json(a));
-    char *text = object ? json_dumps(object, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
-    if (text) {
-        cli_out_write(out, phi_str_from(text));
-        cli_out_write(out, PHI_STR("\n"));
-    } else {
-        cli_out_out_of_memory(out);
-    }
-    json_decref(object);
-    phi_mem_free(text);
+    cli_out_json(out, object, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
 }
 
 /* ---------------------------------------------------------------- the page */

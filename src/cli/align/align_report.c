@@ -1,6 +1,8 @@
 /* align_report.c: what came out, as a table, as JSON and as a page. */
 #include "cli/align/align.h"
+#include "cli/json_text.h"
 #include "cli/page.h"
+#include "formats/json.h"
 
 #include <stdio.h>
 
@@ -113,15 +115,7 @@ void align_print_json(const struct align *a, struct cli_out *out)
     json_t *object =
         json_pack("{s:b, s:s, s:s, s:s, s:o}", "pass", align_passes(a), "model", a->model, "server",
                   a->client->base.data, "server_model", a->server_model, "answers", cases);
-    char *text = object ? json_dumps(object, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
-    if (text) {
-        cli_out_write(out, phi_str_from(text));
-        cli_out_write(out, PHI_STR("\n"));
-    } else {
-        cli_out_out_of_memory(out);
-    }
-    json_decref(object);
-    phi_mem_free(text);
+    cli_out_json(out, object, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
 }
 
 /* ---------------------------------------------------------------- the page */
@@ -154,9 +148,11 @@ static void append_prompt(const struct align_case *c, struct phi_buf *out)
         return;
     }
     if (c->kind != ALIGN_CHAT) {
-        char *text = json_dumps(c->prompt, JSON_COMPACT);
-        append_cut(phi_str_from(text ? text : ""), out);
-        phi_mem_free(text);
+        struct phi_buf text = {0};
+        phi_json_dump(c->prompt, JSON_COMPACT, &text);
+        append_cut(phi_buf_str(&text), out);
+        out->failed = out->failed || text.failed;
+        phi_buf_deinit(&text);
         return;
     }
     json_array_foreach(c->prompt, i, message)

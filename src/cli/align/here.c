@@ -1,7 +1,7 @@
 /* here.c: what the engine in this process answers; see align.h. */
 #include "cli/align/align.h"
 #include "base/alloc.h"
-#include "formats/json.h"
+#include "cli/json_text.h"
 
 static struct phi_text text_of(const json_t *string)
 {
@@ -25,13 +25,9 @@ static enum phi_status take_ids(const json_t *array, size_t vocab_size, struct p
 static enum phi_status tokenize_chat(const struct phi_model *m, const json_t *messages,
                                      int32_t **ids, size_t *n, struct phi_error *err)
 {
-    char *rendered = NULL, *json = json_dumps(messages, JSON_COMPACT);
+    char *rendered = NULL;
     size_t n_rendered = 0;
-    if (!json)
-        return phi_fail_memory(err, "messages", 0);
-    enum phi_status status = phi_render_chat(m, (struct phi_text){json, strlen(json)},
-                                             (struct phi_text){0}, &rendered, &n_rendered, err);
-    phi_mem_free(json);
+    enum phi_status status = cli_render_chat(m, messages, NULL, &rendered, &n_rendered, err);
     if (status == PHI_OK)
         status = phi_tokenize(m, (struct phi_text){rendered, n_rendered}, false, ids, n, err);
     phi_mem_free(rendered);

@@ -80,6 +80,8 @@ static enum phi_status begin(struct batch *b, struct window *w, struct phi_local
     json_t *request = NULL;
     struct entry *e = entry_at(w, w->n++);
     *e = (struct entry){.number = b->n_out + w->n};
+    if (b->line.failed)
+        return phi_fail_memory(err, "a request", b->line.n);
     snprintf(where, sizeof where, "request %zu", e->number);
     if (phi_json_parse(phi_buf_str(&b->line), where, &request, &wrong) != PHI_OK) {
         phi_buf_append_c(&e->refusal, wrong.text);
@@ -91,11 +93,12 @@ static enum phi_status begin(struct batch *b, struct window *w, struct phi_local
     enum phi_status status = PHI_OK;
     e->done = e->refusal.n > 0 || e->refusal.failed;
     if (!e->done) {
-        char *body = json_dumps(json_object_get(request, "body"), JSON_COMPACT);
+        struct phi_buf body = {0};
         const char *url = find_url(json_string_value(json_object_get(request, "url")));
-        status = body ? phi_local_post(local, url, phi_str_from(body), e, err)
-                      : phi_fail_memory(err, "a request", b->line.n);
-        phi_mem_free(body);
+        phi_json_dump(json_object_get(request, "body"), JSON_COMPACT, &body);
+        status = body.failed ? phi_fail_memory(err, "a request", b->line.n)
+                             : phi_local_post(local, url, phi_buf_str(&body), e, err);
+        phi_buf_deinit(&body);
         w->n_in_work += status == PHI_OK;
     }
     json_decref(request);
@@ -114,11 +117,10 @@ static void append_random_id(struct phi_buf *out, const char *prefix)
 
 static void append_json(struct phi_buf *out, const json_t *value)
 {
-    char *text = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
-    if (value && !text)
-        out->failed = true;
-    phi_buf_append_c(out, text ? text : "null");
-    phi_mem_free(text);
+    if (value)
+        phi_json_dump(value, JSON_ENCODE_ANY, out);
+    else
+        phi_buf_append_c(out, "null");
 }
 
 /* The line of an entry that is done. */

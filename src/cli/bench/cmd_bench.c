@@ -1,6 +1,6 @@
 /* cmd_bench.c: phidelity bench: finds the benchmark and runs it; and the file of results. */
-#include "base/alloc.h"
 #include "cli/bench/bench.h"
+#include "formats/json.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -55,15 +55,21 @@ static int run(int argc, char **argv)
 enum phi_status bench_save_json(json_t *object, const char *path, bool append,
                                 struct phi_error *err)
 {
-    char *text = object ? json_dumps(object, append ? 0 : JSON_INDENT(4)) : NULL;
+    struct phi_buf text = {0};
+    if (object)
+        phi_json_dump(object, append ? 0 : JSON_INDENT(4), &text);
+    phi_buf_append_char(&text, '\n');
+    bool complete = object && !text.failed;
     json_decref(object);
-    if (!text)
+    if (!complete) {
+        phi_buf_deinit(&text);
         return phi_fail(err, PHI_ERR_MEMORY, "%s: no memory for the results", path);
+    }
     FILE *file = fopen(path, append ? "a" : "w");
-    bool written = file && fprintf(file, "%s\n", text) > 0;
+    bool written = file && fwrite(text.data, 1, text.n, file) == text.n;
     if (file && fclose(file) != 0)
         written = false;
     int reason = errno;
-    phi_free(text);
+    phi_buf_deinit(&text);
     return written ? PHI_OK : phi_fail(err, PHI_ERR_IO, "%s: %s", path, strerror(reason));
 }
