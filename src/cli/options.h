@@ -1,6 +1,7 @@
-/* options.h: one table per group of options feeds the parser (command_line.h), the defaults, --help and
- * the tables of docs/SERVING.md, so that they cannot disagree. A command lists the groups it uses and
- * where, in its own struct of flags, each group's values live; parsing is then a walk over tables.
+/* options.h: one table per group of options feeds the parser (command_line.h), the defaults, --help
+ * and the tables of docs/SERVING.md, so that they cannot disagree. A command lists the groups it
+ * uses and where, in its own struct of flags, each group's values live; parsing is then a walk over
+ * tables.
  *
  * Spelling follows vLLM: --max-tokens 5, --max_tokens 5, --max-tokens=5; a boolean is --x or
  * --no-x; the last of repeated values counts, except in CLI_TEXTS and CLI_IDS, where every one

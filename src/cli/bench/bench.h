@@ -13,6 +13,29 @@ extern const struct cli_command cli_bench_latency, cli_bench_throughput, cli_ben
 enum phi_status bench_save_json(json_t *object, const char *path, bool append,
                                 struct phi_error *err);
 
+/* --------------------------------------------------------------- options */
+
+/* Of the benchmarks that run the engine in this process or in one of their own: what all of them
+ * take. A command has it in its flags as `shared`, and BENCH_SHARED_USES among its options. */
+struct bench_shared_flags {
+    const char *model, *output_json;
+};
+struct bench_engine_flags {
+    struct bench_shared_flags own;
+    struct cli_model_flags model;
+    struct cli_engine_flags engine;
+    struct cli_common_flags common;
+};
+extern const struct cli_option_group bench_shared_group;
+
+#define BENCH_SHARED_USES                                                                          \
+    {&bench_shared_group, offsetof(struct flags, shared.own)},                                     \
+        {&cli_model_group, offsetof(struct flags, shared.model)},                                  \
+        {&cli_engine_group, offsetof(struct flags, shared.engine)},                                \
+    {                                                                                              \
+        &cli_common_group, offsetof(struct flags, shared.common)                                   \
+    }
+
 /* --------------------------------------------------------------- prompts */
 
 enum bench_dataset_name { BENCH_RANDOM, BENCH_SHAREGPT, BENCH_CUSTOM, BENCH_PREFIX_REPETITION };

@@ -52,6 +52,21 @@ static int run(int argc, char **argv)
     return bench->run(argc - 1, argv + 1);
 }
 
+/* clang-format off */
+#define AT(member) .offset = offsetof(struct bench_shared_flags, member)
+const struct cli_option_group bench_shared_group = {
+    "Model and results",
+    (const struct cli_option[]){
+        {.name = "model", .kind = CLI_TEXT, AT(model), .argument = "MODEL",
+         .help = "the checkpoint folder, when it is not the first argument"},
+        {.name = "output-json", .kind = CLI_TEXT, AT(output_json), .argument = "FILE",
+         .help = "write the results there"},
+        {0},
+    },
+};
+#undef AT
+/* clang-format on */
+
 enum phi_status bench_save_json(json_t *object, const char *path, bool append,
                                 struct phi_error *err)
 {

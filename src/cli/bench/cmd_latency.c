@@ -9,15 +9,12 @@
 #include <stdio.h>
 
 struct own_flags {
-    const char *model, *output_json;
     int input_len, output_len, batch_size, n, n_warmup, n_iters;
 };
 
 struct flags {
     struct own_flags own;
-    struct cli_model_flags model;
-    struct cli_engine_flags engine;
-    struct cli_common_flags common;
+    struct bench_engine_flags shared;
 };
 
 /* clang-format off */
@@ -26,8 +23,6 @@ struct flags {
 static const struct cli_option_group own_group = {
     "Benchmark",
     (const struct cli_option[]){
-        {.name = "model", .kind = CLI_TEXT, AT(model), .argument = "MODEL",
-         .help = "the checkpoint folder, when it is not the first argument"},
         {.name = "input-len", COUNT, AT(input_len), .initial = "32",
          .help = "tokens of each prompt"},
         {.name = "output-len", COUNT, AT(output_len), .initial = "128",
@@ -38,8 +33,6 @@ static const struct cli_option_group own_group = {
         {.name = "num-iters-warmup", .kind = CLI_INT, AT(n_warmup), .initial = "10",
          .max = INT_MAX, .help = "runs before the measured ones"},
         {.name = "num-iters", COUNT, AT(n_iters), .initial = "30", .help = "measured runs"},
-        {.name = "output-json", .kind = CLI_TEXT, AT(output_json), .argument = "FILE",
-         .help = "write the results there"},
         {0},
     },
 };
@@ -58,9 +51,7 @@ const struct cli_command cli_bench_latency = {
     .options =
         (const struct cli_option_use[]){
             {&own_group, offsetof(struct flags, own)},
-            {&cli_model_group, offsetof(struct flags, model)},
-            {&cli_engine_group, offsetof(struct flags, engine)},
-            {&cli_common_group, offsetof(struct flags, common)},
+            BENCH_SHARED_USES,
             {0},
         },
     .run = run,
@@ -88,7 +79,7 @@ static enum phi_status make_prompts(struct latency *l, struct phi_error *err)
     if (!l->prompts)
         return phi_fail_memory(err, "prompts", n * sizeof *l->prompts);
     for (size_t i = 0; i < n; i++) {
-        PHI_TRY(bench_random_ids(l->model, (uint64_t)l->flags->model.seed, i,
+        PHI_TRY(bench_random_ids(l->model, (uint64_t)l->flags->shared.model.seed, i,
                                  (size_t)own->input_len, &l->prompts[i].ids, err));
         l->prompts[i].output_len = own->output_len;
     }
@@ -104,16 +95,17 @@ static enum phi_status prepare(struct latency *l, struct phi_error *err)
     struct phi_engine_options o;
     struct phi_model_info model;
     struct phi_engine_info engine;
-    PHI_TRY(cli_open_model(l->args, &f->common, &f->model, &l->model, err));
+    PHI_TRY(cli_open_model(l->args, &f->shared.common, &f->shared.model, &l->model, err));
     phi_model_get_info(l->model, &model);
-    PHI_TRY(cli_engine_options(l->args, &f->engine, f->model.seed,
+    PHI_TRY(cli_engine_options(l->args, &f->shared.engine, f->shared.model.seed,
                                (size_t)f->own.batch_size * (size_t)f->own.n, l->model, &o, err));
     if (!cli_given(l->args, "enable-prefix-caching"))
         o.enable_prefix_caching = false; /* every run has the same prompts */
     PHI_TRY(phi_engine_create(l->model, &o, &l->engine, err));
     phi_engine_get_info(l->engine, &engine);
     PHI_TRY(phi_limits_create(model.n_threads, &l->limits, err));
-    bool own_head = f->model.quantization != PHI_UNQUANTIZED && f->model.quantize_lm_head;
+    const struct cli_model_flags *asked = &f->shared.model;
+    bool own_head = asked->quantization != PHI_UNQUANTIZED && asked->quantize_lm_head;
     PHI_TRY(bench_cost_init(&l->cost, l->args->positional[0], own_head, &model, &engine, l->limits,
                             err));
     return make_prompts(l, err);
@@ -231,7 +223,7 @@ static json_t *to_json(const struct latency *l, const struct summary *s)
 
 static int tell(struct latency *l)
 {
-    const char *path = l->flags->own.output_json;
+    const char *path = l->flags->shared.own.output_json;
     struct cli_out out;
     struct phi_error err;
     struct summary s = summarise(l);

@@ -10,15 +10,12 @@
 #include <stdio.h>
 
 struct own_flags {
-    const char *model, *output_json;
     int n_cold, n_warmup, n_warm, input_len;
 };
 
 struct flags {
     struct own_flags own;
-    struct cli_model_flags model;
-    struct cli_engine_flags engine;
-    struct cli_common_flags common;
+    struct bench_engine_flags shared;
 };
 
 /* clang-format off */
@@ -26,8 +23,6 @@ struct flags {
 static const struct cli_option_group own_group = {
     "Benchmark",
     (const struct cli_option[]){
-        {.name = "model", .kind = CLI_TEXT, AT(model), .argument = "MODEL",
-         .help = "the checkpoint folder, when it is not the first argument"},
         {.name = "num-iters-cold", .kind = CLI_INT, AT(n_cold), .initial = "3", .max = INT_MAX,
          .help = "runs before each of which the folder's files are dropped from the page cache"},
         {.name = "num-iters-warmup", .kind = CLI_INT, AT(n_warmup), .initial = "1",
@@ -36,8 +31,6 @@ static const struct cli_option_group own_group = {
          .max = INT_MAX, .help = "runs with the files in the page cache"},
         {.name = "input-len", .kind = CLI_INT, AT(input_len), .initial = "5", .min = 1,
          .max = 10000, .help = "tokens of the prompt"},
-        {.name = "output-json", .kind = CLI_TEXT, AT(output_json), .argument = "FILE",
-         .help = "write the results there"},
         {0},
     },
 };
@@ -54,9 +47,7 @@ const struct cli_command cli_bench_startup = {
     .options =
         (const struct cli_option_use[]){
             {&own_group, offsetof(struct flags, own)},
-            {&cli_model_group, offsetof(struct flags, model)},
-            {&cli_engine_group, offsetof(struct flags, engine)},
-            {&cli_common_group, offsetof(struct flags, common)},
+            BENCH_SHARED_USES,
             {0},
         },
     .run = run,
@@ -105,7 +96,8 @@ static enum phi_status add_given(struct startup *s, struct phi_error *err)
     struct cli_found f;
     for (struct cli_cursor c = {0}; cli_next_option(s->args->command, &c, &f);) {
         struct phi_buf text = {0};
-        if (f.group == &own_group || !cli_is_given(s->args, &f))
+        bool ours = f.group == &own_group || f.group == &bench_shared_group;
+        if (ours || !cli_is_given(s->args, &f))
             continue;
         if (f.option->kind == CLI_BOOL) {
             bool on = *(const bool *)cli_value_of(&f, s->flags);
@@ -124,8 +116,8 @@ static enum phi_status add_prompt(struct startup *s, struct phi_error *err)
     struct phi_model *tokenizer;
     struct phi_ids ids = {0};
     struct phi_buf text = {0};
-    PHI_TRY(cli_open_model(s->args, &s->flags->common, NULL, &tokenizer, err));
-    enum phi_status status = bench_random_ids(tokenizer, (uint64_t)s->flags->model.seed, 0,
+    PHI_TRY(cli_open_model(s->args, &s->flags->shared.common, NULL, &tokenizer, err));
+    enum phi_status status = bench_random_ids(tokenizer, (uint64_t)s->flags->shared.model.seed, 0,
                                               (size_t)s->flags->own.input_len, &ids, err);
     phi_buf_append_c(&text, "--prompt-token-ids=");
     for (size_t i = 0; i < ids.n; i++)
@@ -245,7 +237,7 @@ static json_t *to_json(const struct startup *s)
 
 static int tell(const struct startup *s)
 {
-    const char *path = s->flags->own.output_json;
+    const char *path = s->flags->shared.own.output_json;
     struct cli_out out;
     struct phi_error err;
     cli_out_init(&out);

@@ -4,16 +4,13 @@
 #include <stdio.h>
 
 struct own_flags {
-    const char *model, *output_json;
     int n;
 };
 
 struct flags {
     struct own_flags own;
     struct bench_dataset_flags dataset;
-    struct cli_model_flags model;
-    struct cli_engine_flags engine;
-    struct cli_common_flags common;
+    struct bench_engine_flags shared;
 };
 
 /* clang-format off */
@@ -21,12 +18,8 @@ struct flags {
 static const struct cli_option_group own_group = {
     "Benchmark",
     (const struct cli_option[]){
-        {.name = "model", .kind = CLI_TEXT, AT(model), .argument = "MODEL",
-         .help = "the checkpoint folder, when it is not the first argument"},
         {.name = "n", .kind = CLI_INT, AT(n), .initial = "1", .min = 1, .max = 16384,
          .help = "answers for each prompt"},
-        {.name = "output-json", .kind = CLI_TEXT, AT(output_json), .argument = "FILE",
-         .help = "write the results there"},
         {0},
     },
 };
@@ -45,9 +38,7 @@ const struct cli_command cli_bench_throughput = {
         (const struct cli_option_use[]){
             {&own_group, offsetof(struct flags, own)},
             {&bench_dataset_group, offsetof(struct flags, dataset)},
-            {&cli_model_group, offsetof(struct flags, model)},
-            {&cli_engine_group, offsetof(struct flags, engine)},
-            {&cli_common_group, offsetof(struct flags, common)},
+            BENCH_SHARED_USES,
             {0},
         },
     .run = run,
@@ -65,12 +56,14 @@ struct throughput {
 static enum phi_status measure(struct throughput *t, struct phi_error *err)
 {
     const struct flags *f = t->flags;
+    const struct bench_engine_flags *shared = &f->shared;
+    uint64_t seed = (uint64_t)shared->model.seed;
     struct phi_engine_options o;
     struct phi_sampling sampling;
-    PHI_TRY(cli_open_model(t->args, &f->common, &f->model, &t->model, err));
-    PHI_TRY(bench_dataset_load(&t->dataset, &f->dataset, (uint64_t)f->model.seed, t->model, err));
-    PHI_TRY(cli_engine_options(t->args, &f->engine, f->model.seed, t->dataset.n * (size_t)f->own.n,
-                               t->model, &o, err));
+    PHI_TRY(cli_open_model(t->args, &shared->common, &shared->model, &t->model, err));
+    PHI_TRY(bench_dataset_load(&t->dataset, &f->dataset, seed, t->model, err));
+    PHI_TRY(cli_engine_options(t->args, &shared->engine, shared->model.seed,
+                               t->dataset.n * (size_t)f->own.n, t->model, &o, err));
     PHI_TRY(phi_engine_create(t->model, &o, &t->engine, err));
     phi_sampling_init(&sampling);
     sampling.n = f->own.n;
@@ -80,7 +73,7 @@ static enum phi_status measure(struct throughput *t, struct phi_error *err)
 
 static int tell(const struct throughput *t)
 {
-    const char *path = t->flags->own.output_json;
+    const char *path = t->flags->shared.own.output_json;
     const struct bench_batch *b = &t->batch;
     struct cli_out out;
     struct phi_error err;
