@@ -85,8 +85,7 @@ PHI_INLINE void w8_rows_tile(const struct phi_quant_matmul *a, size_t row, size_
     for (size_t r = 0; r < ROWS; r++)
         acc[t][r] = _mm512_setzero_si512();
     for (; k + STEP <= a->k; k += STEP) {
-        if (token == 0)
-            prefetch_rows(w, k, ROWS * a->row_bytes);
+        prefetch_rows(w, k, ROWS * a->row_bytes);
         w8_step(acc, w, k, a->k, x, a->ld_x, whole_step, n);
     }
     if (k < a->k)

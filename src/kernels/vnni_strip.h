@@ -8,10 +8,9 @@
 #include "kernels/vnni_steps.h"
 
 enum {
-    TOKENS = 12, /* at most, of a tile */
-    ONE_CHAIN =
-        8, /* tiles of fewer tokens keep two sums for each, or they would wait for one another */
-    PACK_AHEAD = 4, /* rows of the next strip that are named in each step of transposing */
+    TOKENS = 12,    /* at most, of a tile */
+    ONE_CHAIN = 8,  /* fewer tokens have two sums each: products would wait for one another */
+    PACK_AHEAD = 4, /* rows of the next strip that are named while this one is transposed */
 };
 
 /* ---------------------------------------------------------------- transposing */
@@ -66,12 +65,11 @@ PHI_INLINE struct strip_rows strip_rows(const struct phi_quant_matmul *a, size_t
     return s;
 }
 
-/* Names a step's bytes in rows [begin, end) of the next strip. */
-PHI_INLINE void prefetch_next(const struct strip_rows *s, size_t at, const size_t begin,
-                              const size_t end)
+/* Names a step's bytes in the first n rows of the next strip. */
+PHI_INLINE void prefetch_next(const struct strip_rows *s, size_t at, const size_t n)
 {
     PHI_UNROLL
-    for (size_t r = begin; r < end; r++)
+    for (size_t r = 0; r < n; r++)
         prefetch(s->row[r] + at + s->ahead);
 }
 
@@ -81,7 +79,7 @@ PHI_INLINE void transpose_with(const struct strip_rows *s, size_t at, load_step_
     PHI_UNROLL
     for (size_t r = 0; r < 16; r++)
         v[r] = load(s->row[r], at, s->n_bytes);
-    prefetch_next(s, at, 0, PACK_AHEAD);
+    prefetch_next(s, at, PACK_AHEAD);
     transpose16x16(v);
     PHI_UNROLL
     for (int i = 0; i < 16; i++)
@@ -175,7 +173,8 @@ PHI_INLINE void multiply_w8(__m512i sum[TOKENS], const char *w, const struct by_
     multiply(sum, unsigned_w8(_mm512_load_si512(w)), x, at, n);
 }
 
-/* The first tile of tokens names what the next strip will read. */
+/* The first two tiles of tokens name what the next strip will read: where all buffers of the memory
+ * are busy the processor forgets about a line, so that once is not enough. */
 PHI_INLINE void w8_strip_tile(const struct phi_quant_matmul *a, const struct strip_rows *rows,
                               size_t token, const size_t n)
 {
@@ -194,8 +193,8 @@ PHI_INLINE void w8_strip_tile(const struct phi_quant_matmul *a, const struct str
         multiply_w8(sum, w + 3 * STEP, &x, 12, n);
         w += 4 * STEP;
         advance(&x, 16, n);
-        if (token == 0 && k % STEP == 0)
-            prefetch_next(rows, k, PACK_AHEAD, 16);
+        if (token <= TOKENS && k % STEP == 0)
+            prefetch_next(rows, k, PHI_STRIP_ROWS);
     }
     const __m512 scales = _mm512_maskz_loadu_ps(strip_mask(a), a->w_scale);
     PHI_UNROLL
@@ -244,8 +243,8 @@ PHI_INLINE void w4_strip_tile(const struct phi_quant_matmul *a, const struct str
         w += 4 * STEP;
         advance(&x, block % 4 == 3 ? 16 + STEP : 16, n);
         advance(&x_sums, sizeof *a->x_sums, n);
-        if (token == 0 && block % 4 == 0)
-            prefetch_next(rows, block * 16, PACK_AHEAD, 16);
+        if (token <= TOKENS && block % 4 == 0)
+            prefetch_next(rows, block * 16, PHI_STRIP_ROWS);
         if (--left > 0)
             continue;
         const __m512 scales = _mm512_load_ps(scale);
