@@ -290,14 +290,16 @@ static void linear_run(void *context, size_t item, int thread)
 }
 
 /* With few tokens memory sets the speed, and a kernel names the rows that follow its own: they are
- * its thread's next strip in a longer run. */
-static size_t run_of_strips(const struct phi_compute *c, size_t n_strips, size_t n_tokens)
+ * its thread's next strip in a longer run. Integer products are done with a strip so soon that this
+ * holds for more of them. */
+static size_t run_of_strips(const struct linear *l)
 {
-    enum { FEW_TOKENS = 8, MAX_RUN = 8, RUNS_PER_THREAD = 8 };
-    size_t n_runs = (size_t)phi_pool_n_threads(c->pool) * RUNS_PER_THREAD;
-    if (n_tokens > FEW_TOKENS)
+    enum { FEW_TOKENS = 8, FEW_QUANT_TOKENS = 64, MAX_RUN = 8, RUNS_PER_THREAD = 8 };
+    size_t few = l->w->parts[0].quant ? FEW_QUANT_TOKENS : FEW_TOKENS;
+    size_t n_runs = (size_t)phi_pool_n_threads(l->c->pool) * RUNS_PER_THREAD;
+    if (l->n_tokens > few)
         return 1;
-    return phi_size_max(1, phi_size_min(MAX_RUN, n_strips / n_runs));
+    return phi_size_max(1, phi_size_min(MAX_RUN, l->n_strips / n_runs));
 }
 
 void phi_op_linear(struct phi_compute *c, const struct phi_linear *w, const struct phi_acts *x,
@@ -309,7 +311,7 @@ void phi_op_linear(struct phi_compute *c, const struct phi_linear *w, const stru
     assert(phi_op_linear_scratch_bytes(w->n_in, w->segmented, n_tokens) <= c->scratch_bytes);
     for (int i = 0; i < w->n_parts; i++)
         l.n_strips += phi_size_ceil_div(w->parts[i].n_rows, PHI_STRIP_ROWS);
-    l.run = run_of_strips(c, l.n_strips, n_tokens);
+    l.run = run_of_strips(&l);
     phi_compute_each(c, phi_size_ceil_div(l.n_strips, l.run), linear_run, &l);
 }
 
