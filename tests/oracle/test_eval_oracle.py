@@ -31,7 +31,7 @@ CHAT = ROOT / "models" / "phi3-tiny-chat"
 QUESTIONS = CHAT / "questions.jsonl"
 LOCAL_TASKS = ROOT / "tests" / "oracle" / "tasks"
 N_SHOTS_FILE = 30  # the questions of shots.jsonl; the others are asked
-LIMIT = 24
+LIMIT = 16
 FLOAT32 = {"dtype": "float32"}
 
 TASK = """

@@ -7,8 +7,6 @@ packages). In a script, `import phidelity.eval.lm_eval_model` is enough. Only lm
 """
 from __future__ import annotations
 
-import json
-import os
 from typing import TYPE_CHECKING
 
 import lm_eval.models  # noqa: F401 (registers lm-eval's own, which it does only while the registry is empty)
@@ -16,7 +14,6 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
-from ..engine_args import find_checkpoint
 from ..exceptions import ValidationError
 from ..llm import LLM
 from ..sampling_params import SamplingParams
@@ -32,23 +29,6 @@ _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed", "repetition_penal
              "frequency_penalty", "min_tokens", "ignore_eos", "skip_special_tokens")
 
 
-def _read_template(folder: str) -> str:
-    """The checkpoint's chat template as it is written; "" without one. lm-eval notes it with the results."""
-    try:
-        with open(os.path.join(folder, "chat_template.jinja"), encoding="utf-8") as file:
-            return file.read()
-    except OSError:
-        pass
-    try:
-        with open(os.path.join(folder, "tokenizer_config.json"), encoding="utf-8") as file:
-            found = json.load(file).get("chat_template") or ""
-    except (OSError, ValueError):
-        return ""
-    if isinstance(found, list):  # [{"name", "template"}]
-        found = {entry["name"]: entry["template"] for entry in found}.get("default", "")
-    return found
-
-
 def _count(value: Any) -> int | None:
     return None if value is None else int(value)
 
@@ -59,8 +39,8 @@ class PhidelityLM(TemplateLM):
     max_gen_toks (of answers whose task sets no length), add_bos_token (None: as the tokenizer does),
     prefix_token_id (in front of a text without context; None: the model's first or last token), truncation of
     prompts that are too long from the left: as of lm-eval's model "vllm". batch_size: how many requests are given
-    to the engine at a time; "auto" gives it all, and it forms its batches itself. device: nothing; lm-eval's command
-    always names one. Everything else is LLM's."""
+    to the engine at a time; "auto" gives it all, and it forms its batches itself, of max_batch_size answers at most.
+    device: nothing; lm-eval's command always names one. Everything else is LLM's."""
 
     def __init__(self, pretrained: str, dtype: str = "auto", quantization: str | None = None,
                  max_model_len: int | None = None, max_length: int | None = None, tokenizer: str | None = None,
@@ -72,12 +52,12 @@ class PhidelityLM(TemplateLM):
             raise ValidationError("max_model_len and max_length are the same: give one", parameter="max_length",
                                   value=max_length)
         length = max_model_len if max_length is None else max_length
-        options = {"max_model_len": _count(length), "tokenizer": tokenizer, "quantization": quantization, **engine}
+        options = {"max_model_len": _count(length), "tokenizer": tokenizer, "quantization": quantization,
+                   "max_num_seqs": _count(max_batch_size), **engine}
         self.llm = LLM(pretrained, dtype=dtype, **{k: v for k, v in options.items() if v is not None})
         self.tokenizer = self.llm.get_tokenizer()
         self.batch_size = "auto" if str(batch_size).startswith("auto") else int(batch_size)
         self._pretrained = pretrained
-        self._template = _read_template(find_checkpoint(tokenizer or pretrained))
         self._template_args = chat_template_args or {}
         self._max_gen_toks = int(max_gen_toks)
         self._add_bos = add_bos_token
@@ -118,9 +98,6 @@ class PhidelityLM(TemplateLM):
     @property
     def tokenizer_name(self) -> str:
         return self._pretrained.replace("/", "__")
-
-    def chat_template(self, chat_template: bool | str = False) -> str | None:
-        return self._template if chat_template else None
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """The text. As lm-eval's own models do, without the system message where the template refuses it."""
