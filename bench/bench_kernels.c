@@ -9,8 +9,9 @@
 int main(int argc, char **argv)
 {
     struct phi_error err;
-    int n_threads = argc > 2 ? atoi(argv[2]) : 0;
-    if (phi_bench_kernels(argc > 1 ? argv[1] : NULL, n_threads, &err) == PHI_OK)
+    const struct phi_kernel_bench o = {.filter = argc > 1 ? argv[1] : NULL,
+                                       .n_threads = argc > 2 ? atoi(argv[2]) : 0};
+    if (phi_bench_kernels(&o, &err) == PHI_OK)
         return 0;
     fprintf(stderr, "bench_kernels: %s\n", err.text);
     return 1;

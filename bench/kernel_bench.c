@@ -7,10 +7,13 @@
 #include "machine_limits.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct bench {
     const char *filter;
+    bool all;
+    bool by_strips; /* matrices now, or what runs on one thread */
     struct phi_limits *limits; /* of one table and number of threads after the other */
     struct phi_compute *compute;
     enum phi_status status;
@@ -65,17 +68,24 @@ static void print_line(const struct bench *b, const struct kernel_case *c, const
     fflush(stdout);
 }
 
+/* Whether a case says more than its neighbours: decoding one and sixteen requests, and a prompt. */
+static bool is_telling(const struct kernel_case *c)
+{
+    if (!kernel_op_is_matmul(c->op))
+        return true;
+    return c->k == 2048 && (c->n_tokens == 1 || c->n_tokens == 16 || c->n_tokens == 512);
+}
+
 static void time_case(const struct kernel_case *c, void *context)
 {
     struct bench *b = context;
     bool by_strips = kernel_op_is_matmul(c->op);
-    int n_threads = phi_pool_n_threads(b->compute->pool);
     char label[96];
     snprintf(label, sizeof label, "%s %s %zux%zux%zu", b->compute->kernels->name,
              kernel_op_name(c->op), c->n_rows, c->n_tokens, c->k);
     if (b->status != PHI_OK || (b->filter && !strstr(label, b->filter)) ||
-        (!by_strips && n_threads > 1))
-        return; /* what is not cut in strips runs on one thread */
+        (!b->all && !is_telling(c)) || by_strips != b->by_strips)
+        return;
     struct kernel_run *run = kernel_run_create(c, 1);
     if (!run) {
         b->status = phi_fail(b->err, PHI_ERR_MEMORY, "no memory for %s", label);
@@ -97,17 +107,31 @@ static enum phi_status bench_table(struct bench *b, const struct phi_kernels *ta
     return b->status;
 }
 
-enum phi_status phi_bench_kernels(const char *filter, int n_threads, struct phi_error *err)
+/* What is not cut in strips runs on one thread. */
+static enum phi_status bench_both(struct bench *b, const struct phi_kernels *table, int n_threads)
 {
-    struct bench b = {.filter = filter, .err = err};
-    int n_cores = phi_n_cores();
-    bool by_name = filter && strncmp(filter, "ref", 3) == 0;
+    const int n_cores = phi_n_cores();
+    b->by_strips = true;
+    if (n_threads > 0)
+        PHI_TRY(bench_table(b, table, n_threads));
+    else if (b->all || n_cores == 1)
+        PHI_TRY(bench_table(b, table, 1));
+    if (n_threads == 0 && n_cores > 1)
+        PHI_TRY(bench_table(b, table, n_cores));
+    b->by_strips = false;
+    return n_threads > 1 ? PHI_OK : bench_table(b, table, 1);
+}
+
+enum phi_status phi_bench_kernels(const struct phi_kernel_bench *o, struct phi_error *err)
+{
+    struct bench b = {.filter = o->filter, .all = o->all || o->filter, .err = err};
+    const struct phi_kernels *used;
+    bool by_name = o->filter && strncmp(o->filter, "ref", 3) == 0;
+    PHI_TRY(phi_kernels_select(getenv("PHI_ISA"), &used, err));
     for (const struct phi_kernels *const *t = phi_kernels_all(); *t; t++) {
-        if ((*t)->features & ~phi_cpu_features() || (*t == &phi_kernels_ref && !by_name))
-            continue;
-        PHI_TRY(bench_table(&b, *t, n_threads > 0 ? n_threads : 1));
-        if (n_threads == 0 && n_cores > 1)
-            PHI_TRY(bench_table(&b, *t, n_cores));
+        bool runs = ((*t)->features & ~phi_cpu_features()) == 0;
+        if (b.all ? runs && (by_name || *t != &phi_kernels_ref) : *t == used)
+            PHI_TRY(bench_both(&b, *t, o->n_threads));
     }
     return PHI_OK;
 }
