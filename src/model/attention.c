@@ -196,16 +196,17 @@ struct run {
     const struct phi_acts *out;
 };
 
-/* Item = (tile, KV head). Later tiles see more keys, so they go first. */
+/* Item = (KV head, tile). All tiles of one head follow one another, so that its keys and values stay in
+ * the cache; later ones see more keys, so they go first. */
 static void run_item(void *context, size_t item, int thread)
 {
     const struct run *run = context;
     const struct phi_pass *p = run->p;
     const struct phi_config *c = &p->net->config;
-    const struct phi_attn_tile *tile = &p->ws->tiles[p->n_tiles - 1 - item / (size_t)c->n_kv_heads];
+    const struct phi_attn_tile *tile = &p->ws->tiles[p->n_tiles - 1 - item % p->n_tiles];
     const struct phi_batch_seq *seq = &p->batch->seqs[tile->seq];
     struct phi_tile t = {.p = p, .seq = seq, .layer = run->layer, .d = (size_t)c->head_dim,
-                     .kv_head = item % (size_t)c->n_kv_heads, .group = group_size(c)};
+                     .kv_head = item / p->n_tiles, .group = group_size(c)};
     struct phi_layout layout = {.base = phi_compute_scratch(&p->ws->compute, thread)};
     tile_layout(&t, c, &layout);
     t.n_rows = tile->n_rows * t.group;
