@@ -121,6 +121,7 @@ struct phi_weighted_sum {
     size_t n_rows;
     const void *v; /* [n_keys, d] in the kernel's KV type */
     size_t ld_v;
+    const void *next; /* NULL, or what lies like v and will be read soon, to be fetched meanwhile */
     size_t n_keys;
     size_t d; /* a multiple of 8 */
 };

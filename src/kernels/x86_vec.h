@@ -19,6 +19,18 @@ PHI_INLINE vec_int vec_load_int(const int32_t *p)
     return _mm512_loadu_si512(p);
 }
 
+/* Elements of any type, widened. */
+PHI_INLINE vec vec_load_bf16(const void *p)
+{
+    __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+}
+
+PHI_INLINE vec vec_load_f16(const void *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
+}
+
 PHI_INLINE vec_mask vec_less(vec_int a, vec_int b)
 {
     return _mm512_cmplt_epi32_mask(a, b);
@@ -57,6 +69,16 @@ PHI_INLINE vec_int vec_load_int(const int32_t *p)
     return _mm256_loadu_si256((const void *)p);
 }
 
+PHI_INLINE vec vec_load_bf16(const void *p)
+{
+    return load8_bf16(p);
+}
+
+PHI_INLINE vec vec_load_f16(const void *p)
+{
+    return load8_f16(p);
+}
+
 PHI_INLINE vec_mask vec_less(vec_int a, vec_int b)
 {
     return _mm256_castsi256_ps(_mm256_cmpgt_epi32(b, a));
@@ -83,6 +105,11 @@ PHI_INLINE vec vec_raise(vec p, vec t)
 #endif
 
 PHI_INLINE vec vec_load(const float *p)
+{
+    return VEC(loadu_ps)(p);
+}
+
+PHI_INLINE vec vec_load_f32(const void *p)
 {
     return VEC(loadu_ps)(p);
 }

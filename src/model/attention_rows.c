@@ -21,15 +21,35 @@ static void begin_span(struct phi_tile *t)
     }
 }
 
+/* Memory sets the speed, and a page is too short for the hardware to see where the next one is: while
+ * a block is used, the one behind it is asked for. This is the address of its keys or values from
+ * `position` on; NULL behind the last key. */
+static const char *next_block(const struct phi_tile *t, int value, size_t position)
+{
+    const size_t last = t->first_position + (t->n_rows - 1) / t->group;
+    position += PHI_KEY_BLOCK;
+    return position <= last ? phi_tile_kv(t, value, position) : NULL;
+}
+
+static void prefetch(const char *p, size_t n_bytes)
+{
+    for (size_t i = 0; p && i < n_bytes; i += 64)
+        __builtin_prefetch(p + i, 0, 2);
+}
+
+enum { PIECE_KEYS = 8 }; /* of one product: the fetching is spread among them */
+
 static void scores(struct phi_tile *t, size_t base, size_t lo, size_t hi)
 {
     const struct phi_kernels *k = t->p->net->kernels;
     enum phi_dtype dtype = t->p->kv->dtype;
-    for (size_t j = lo / PHI_STRIP_ROWS * PHI_STRIP_ROWS; j < hi; j += PHI_STRIP_ROWS) {
+    const size_t key_bytes = t->d * phi_dtype_bytes(dtype);
+    for (size_t j = lo / PIECE_KEYS * PIECE_KEYS; j < hi; j += PIECE_KEYS) {
+        prefetch(next_block(t, 0, base + j), PIECE_KEYS * key_bytes);
         struct phi_matmul a = {
             .w = phi_tile_kv(t, 0, base + j),
             .ld_w = t->d,
-            .n_rows = phi_size_min(PHI_STRIP_ROWS, hi - j),
+            .n_rows = phi_size_min(PIECE_KEYS, hi - j),
             .x = t->q,
             .ld_x = t->d,
             .n_tokens = t->n_rows,
@@ -97,6 +117,7 @@ static void values(struct phi_tile *t, size_t base, size_t lo, size_t hi)
             .n_rows = t->n_rows,
             .v = phi_tile_kv(t, 1, base + j),
             .ld_v = t->d,
+            .next = next_block(t, 1, base + j),
             .n_keys = n,
             .d = t->d,
         };
