@@ -49,7 +49,7 @@ def _moved(before: CellResult, now: CellResult, shares: dict[str, float]) -> lis
     found = []
     for key, value in now.figures.items():
         figure = figure_of(key)
-        if key in before.figures:
+        if figure.group and key in before.figures:
             share = figure.change(before.figures[key], value)
             if abs(share) > shares[figure.group]:
                 found.append(Moved(now.name, figure, before.figures[key], value, share))

@@ -75,10 +75,11 @@ class Code:
 
 @dataclass
 class Details:
-    """What a page shows after a click."""
+    """What a page shows after a click, or hides after one."""
 
     title: str
     blocks: list[Block]
+    is_open: bool = False
 
 
 @dataclass

@@ -44,8 +44,8 @@ def _score(x: float) -> str:
 
 @dataclass(frozen=True)
 class Figure:
-    """key: its name in results.json. step and path: where it is read. group: whose share of change holds for it.
-    better: +1 more is better, -1 less, 0 neither. least: what is smaller does not count as a change."""
+    """key: its name in results.json. step and path: where it is read. group: whose share of change holds for it;
+    "" for what follows from others and from the machine's limits, and is shown but not compared. better: +1 more is better, -1 less, 0 neither. least: what is smaller does not count as a change."""
 
     key: str
     title: str
@@ -55,6 +55,11 @@ class Figure:
     better: int
     write: Callable[[float], str]
     least: float = 0.0
+
+    @property
+    def section(self) -> str:
+        """Of the report's tables, the one that it stands in."""
+        return "accuracy" if self.group in ("accuracy", "score") else "speed"
 
     def change(self, before: float, now: float) -> float:
         """As a share of what it was; 0 for nothing worth telling."""
@@ -70,10 +75,10 @@ FIGURES = (
     Figure("mean_kl", "mean KL", "check", ("total", "mean_kl"), "accuracy", -1, _divergence, 1e-9),
     Figure("ready_s", "server ready", "start", ("ready_s",), "speed", -1, _seconds, 0.1),
     Figure("prefill_tok_s", "prefill tok/s", "latency", ("prefill_tok_s",), "speed", 1, _rate),
-    Figure("prefill_peak_ratio", "of the peak", "latency", ("prefill_peak_ratio",), "speed", 1, _share),
+    Figure("prefill_peak_ratio", "of the peak", "latency", ("prefill_peak_ratio",), "", 1, _share),
     Figure("decode_tok_s", "decode tok/s", "latency", ("decode_tok_s",), "speed", 1, _rate),
-    Figure("decode_bandwidth_ratio", "of the bandwidth", "latency", ("decode_bandwidth_ratio",), "speed", 1, _share),
-    Figure("avg_latency", "latency", "latency", ("avg_latency",), "speed", -1, _seconds),
+    Figure("decode_bandwidth_ratio", "of the bandwidth", "latency", ("decode_bandwidth_ratio",), "", 1, _share),
+    Figure("avg_latency", "latency", "latency", ("avg_latency",), "", -1, _seconds),
     Figure("warm_startup_s", "first token, warm", "startup", ("avg_warm_startup_time",), "speed", -1, _seconds, 0.01),
     Figure("cold_startup_s", "first token, cold", "startup", ("avg_cold_startup_time",), "speed", -1, _seconds, 0.1),
     Figure("peak_rss_bytes", "memory", "startup", ("peak_rss_bytes",), "memory", -1, _mib),

@@ -36,7 +36,7 @@ td svg{display:block;width:100%;min-width:4rem;height:5px;margin-top:3px}
 svg .track{fill:var(--track)}svg .bar{fill:var(--bar)}svg .was{fill:var(--ink)}
 pre{background:var(--code);padding:.6rem .8rem;overflow-x:auto;font-size:.8rem;line-height:1.4;white-space:pre-wrap;
 overflow-wrap:anywhere}
-details{margin:.4rem 0}summary{cursor:pointer;font-family:ui-monospace,monospace;font-size:.9rem}
+details{margin:.4rem 0}summary{cursor:pointer}
 a{color:inherit;text-decoration-color:var(--soft)}
 """.strip()
 
@@ -91,7 +91,7 @@ def _block(block: Block) -> str:
         return _table(block)
     if isinstance(block, Details):
         inside = "\n".join(map(_block, block.blocks))
-        return f"<details><summary>{_escaped(block.title)}</summary>\n{inside}\n</details>"
+        return f"<details{' open' if block.is_open else ''}><summary>{_escaped(block.title)}</summary>\n{inside}\n</details>"
     return f"<pre>{_escaped(block.text)}</pre>"
 
 

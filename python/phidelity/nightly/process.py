@@ -28,12 +28,14 @@ class Clock:
         self.limit_s = limit_s
         self._end_s = time.monotonic() + limit_s
 
+    def is_over(self) -> bool:
+        return time.monotonic() >= self._end_s
+
     def left_s(self) -> float:
         """Above 0. Raises TimeLimit when nothing is left."""
-        left_s = self._end_s - time.monotonic()
-        if left_s <= 0:
+        if self.is_over():
             raise TimeLimit
-        return left_s
+        return max(1e-3, self._end_s - time.monotonic())
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -51,8 +53,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def run_limited(argv: Sequence[str], out_path: str, log_path: str, clock: Clock) -> int:
     """The exit code (below 0: minus a signal's number); standard output and standard error go to the two files,
     which may be one. Raises TimeLimit, and OSError when the command cannot be started."""
-    with open(log_path, "wb") as log, open(out_path, "ab") as out:
-        out.truncate(0)
+    for path in (out_path, log_path):
+        open(path, "wb").close()
+    with open(out_path, "ab") as out, open(log_path, "ab") as log:
         process = subprocess.Popen(dying_with_us(argv), stdin=subprocess.DEVNULL, stdout=out, stderr=log,
                                    env=clean_environment(), start_new_session=True)
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from .document import BAD, GOOD, SOFT, Cell, Code, Details, Document, Heading, Items, Paragraph, Row, Span, Table
-from .figures import FIGURES, SCORE, figure_of
+from .figures import FIGURES, figure_of
 from .results import FAIL, NONE, PASS
 
 TYPE_CHECKING = False
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 TITLES = {"check": "checked", "start": "started", "align": "aligned", "eval": "evaluated", "latency": "latency",
           "startup": "startup"}
 BARS = ("prefill_tok_s", "decode_tok_s", "warm_startup_s", "peak_rss_bytes", "max_kl")
+MOST_OPEN = 12  # figures that moved: more are folded away
 DECADES = 12  # that a bar of a divergence spans, below the largest
 
 
@@ -77,12 +78,15 @@ def _changes(results: Results, changes: Changes | None) -> list[Block]:
     blocks += [Items(items)] if items else []
     shares = ", ".join(f"{name} {100 * share:g} %" for name, share in results.changes.items())
     if changes.moved:
-        blocks.append(Paragraph([Span(f"Figures that moved by more than a share ({shares}):")]))
-        blocks.append(_moved_table(changes.moved))
+        n_worse = sum(moved.better is False for moved in changes.moved)
+        n_better = sum(moved.better is True for moved in changes.moved)
+        told = f"{_count(len(changes.moved), 'figure')} moved by more than a share ({shares})"
+        blocks.append(Details(f"{told}: {n_worse} for the worse, {n_better} for the better",
+                              [_moved_table(changes.moved)], len(changes.moved) <= MOST_OPEN))
     else:
-        blocks.append(Paragraph([Span(f"No figure moved by more than its share ({shares}).", SOFT)]))
+        blocks.append(Paragraph([Span(f"No figure moved by more than a share ({shares}).", SOFT)]))
     if not changes.same_machine:
-        blocks.append(Paragraph([Span("The earlier run was on another machine: speeds do not compare.", BAD)]))
+        blocks.append(Paragraph([Span("The earlier run was on another machine, or on one set up otherwise: speeds do not compare.", BAD)]))
     return blocks
 
 
@@ -138,7 +142,7 @@ class _Column:
     def __init__(self, key: str, results: Results, before: Results | None) -> None:
         self.key = key
         self.figure = figure_of(key)
-        self.share = results.changes[self.figure.group]
+        self.share = results.changes.get(self.figure.group, math.inf)
         self.now = {cell.name: cell.figures[key] for cell in results.cells if key in cell.figures}
         self.before = {cell.name: cell.figures[key] for cell in (before.cells if before else []) if key in cell.figures}
         self.most = max([*self.now.values(), *(self.before[name] for name in self.now if name in self.before)], default=0)
@@ -162,12 +166,10 @@ class _Column:
         return Cell(spans, self.bar(now), self.bar(before))
 
 
-def _figures(results: Results, before: Results | None, title: str, note: str, groups: Sequence[str]) -> list[Block]:
-    keys = [figure.key for figure in FIGURES if figure.group in groups]
-    found = {key for cell in results.cells for key in cell.figures}
-    keys = [key for key in keys if key in found]
-    if "score" in groups:
-        keys += sorted(key for key in found if key.startswith(SCORE))
+def _figures(results: Results, before: Results | None, title: str, note: str, section: str) -> list[Block]:
+    found = {key for cell in results.cells for key in cell.figures if figure_of(key).section == section}
+    keys = [figure.key for figure in FIGURES if figure.key in found]
+    keys += sorted(found.difference(keys))  # scores
     if not keys:
         return []
     columns = [_Column(key, results, before) for key in keys]
@@ -204,9 +206,9 @@ def report(results: Results, before: Results | None, changes: Changes | None) ->
         [*_changes(results, changes), *_overview(results), *_failures(results),
          *_figures(results, before, "Accuracy",
                    "Top-1: positions whose likeliest token is the reference's. KL: from the reference, in nats; its bars "
-                   f"span {DECADES} decades. Scores are those of the gate's tasks.", ("accuracy", "score")),
+                   f"span {DECADES} decades. Scores are those of the gate's tasks.", "accuracy"),
          *_figures(results, before, "Speed and memory",
                    "Percentages of peak and bandwidth are of this machine's limits, measured in the same run "
                    "(docs/BENCHMARKS.md); weights that fit into caches are read faster than memory. A bar is a share of the column's largest; the tick is the run before.",
-                   ("speed", "memory")),
+                   "speed"),
          *_commands(results), *_facts(results)])

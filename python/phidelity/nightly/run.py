@@ -7,7 +7,7 @@ import time
 from datetime import datetime, timezone
 
 from .compare import compare
-from .machine import machine, sha256_of, versions
+from .machine import machine, origin, sha256_of, versions
 from .markdown import markdown
 from .page import page
 from .plan import Planner
@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .cells import Cell
+    from .cells import Cell, CellModel
     from .matrix import Matrix
 
 
@@ -81,13 +81,22 @@ class Run:
             cell.name == result.name and self._commands(cell) == result.commands for cell in self.cells)
 
     def _prepare(self) -> None:
-        """References that the matrix does not name."""
+        """References that the matrix does not name are made; of all it is noted who made them."""
         for model in dict.fromkeys(cell.model for cell in self.cells):
-            step = self.planner.making_reference(model)
-            if step:
-                print(f"reference of {model.name}", file=sys.stderr, flush=True)
-                folder = os.path.join(self.folder.path, "references")
-                self.results.preparations += CellRun([step], folder, self.folder.path, self.matrix.time_limit_s).run()
+            self._make_reference(model)
+            path = self.planner.reference(model)
+            if "check" in self.matrix.steps and os.path.exists(path):
+                self.results.versions[f"reference of {model.name}"] = f"{origin(path)} ({path})"
+
+    def _make_reference(self, model: CellModel) -> None:
+        step = self.planner.making_reference(model)
+        if step:
+            print(f"reference of {model.name}", file=sys.stderr, flush=True)
+            folder = os.path.join(self.folder.path, "references")
+            path = self.planner.reference(model)
+            if os.path.exists(path):
+                os.unlink(path)  # an outdated one must not stand in for one that cannot be made
+            self.results.preparations += CellRun([step], folder, self.folder.path, self.matrix.time_limit_s).run()
 
     def _run_cell(self, cell: Cell) -> CellResult:
         result = CellResult(cell.name, cell.model.name, cell.variant, self._commands(cell), self.digest, _now())

@@ -54,11 +54,14 @@ class CellRun:
     def _timed(self, step: Step, stack: ExitStack) -> StepResult:
         result = StepResult(step.name, FAIL)
         start_s = time.monotonic()
+        limit = f"the cell's time limit of {self.clock.limit_s:g} s"
+        if self.clock.is_over():
+            result.outcome, result.why = NONE, f"not run: {limit} was used up before"
+            return result
         try:
             self._one(step, result, stack)
         except TimeLimit:
-            result.outcome = FAIL
-            result.why = f"the cell's time limit of {self.clock.limit_s:g} s was reached"
+            result.outcome, result.why = FAIL, f"{limit} was reached"
         except (OSError, HttpError) as error:
             result.outcome, result.why = FAIL, str(error)
         result.seconds = round(time.monotonic() - start_s, 3)
@@ -158,7 +161,8 @@ def noted(name: str, figures: dict[str, float], output: Any) -> str:
     if name == "align":
         return agreeing(output)
     if name == "eval":
-        return ", ".join(f"{row['task']} {row['value']:.4g}" for row in output["rows"])
+        first = {row["task"]: row for row in reversed(output["rows"])}
+        return ", ".join(f"{row['task']} {row['value']:.4g}" for row in output["rows"] if row is first[row["task"]])
     try:
         return NOTES[name].format_map({key: figure_of(key).write(value) for key, value in figures.items()})
     except KeyError:
