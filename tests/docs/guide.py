@@ -89,16 +89,22 @@ def free_ports(n):
     raise AssertionError(f"no {n} free ports in a row")
 
 
-def replay(commands, folder, program, environment=(), timeout_s=300):
-    """Runs the commands as one bash session in the folder, with links to the checkout's folders in it and
-    the program first in PATH. Returns [(exit code or None, what it printed)], None for what did not end."""
+def replay(commands, folder, programs, environment=(), timeout_s=300):
+    """Runs the commands as one bash session in the folder, with links to the checkout's folders in it.
+    programs, {name: shell words it stands for}, come first in PATH. Returns [(exit code or None, what it
+    printed)], None for what did not end."""
     root = Path(__file__).resolve().parents[2]
     for name in SHOWN_FOLDERS:
         (folder / name).symlink_to(root / name)
+    (folder / ".bin").mkdir()
+    for name, words in programs.items():
+        wrapper = folder / ".bin" / name
+        wrapper.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+        wrapper.chmod(0o755)
     script = ["exec 2>&1"]
     for number, command in enumerate(commands):
         script += [f"printf '{MARK}{number}\\n'", command.text, f"printf '{MARK}=%d\\n' $?"]
-    path = f"{Path(program).resolve().parent}:{os.environ['PATH']}"
+    path = f"{folder / '.bin'}:{os.environ['PATH']}"
     session = subprocess.Popen(
         ["bash", "-c", "\n".join(script)], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         env={**os.environ, "PATH": path, "PORT": str(free_ports(4)), **dict(environment)},

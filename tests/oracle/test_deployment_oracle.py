@@ -5,8 +5,11 @@ tests/docs/test_deployment.py runs the others in `make check`.
 import importlib.util
 import json
 import math
+import os
 import re
+import shlex
 import sys
+from pathlib import Path
 
 import make_checkpoint
 import pytest
@@ -15,6 +18,7 @@ from conftest import PROGRAM, ROOT
 sys.path.insert(0, str(ROOT / "tests"))
 from docs import guide  # noqa: E402
 
+BUILD = Path(os.environ.get("PHI_BUILD", ROOT / "build"))
 GUIDE = ROOT / "docs" / "DEPLOYMENT.md"
 
 
@@ -23,17 +27,11 @@ def test_commands(tmp_path, phidelity):
     if importlib.util.find_spec("ais_bench") is None:
         print("ais-bench-benchmark is not installed: without its commands")
         commands = [c for c in commands if not c.text.startswith("ais_bench ")]
-    programs = tmp_path / "bin"  # of this Python's packages, whatever PATH has
-    programs.mkdir()
-    for name, call in (("python3", ""), ("lm_eval", "-m lm_eval"),
-                       ("ais_bench", "-c 'from ais_bench.benchmark.cli.main import main; main()'")):
-        (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} {call} "$@"\n')
-        (programs / name).chmod(0o755)
-    (programs / "phidelity").symlink_to(PROGRAM)
-    environment = {"PYTHONPATH": str(ROOT / "build" / "python"), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-    session = tmp_path / "session"
-    session.mkdir()
-    results = guide.replay(commands, session, programs / "phidelity", environment, timeout_s=1200)
+    python = shlex.quote(sys.executable)  # its packages' commands, whatever PATH has
+    programs = {"phidelity": shlex.quote(str(PROGRAM)), "python3": python, "lm_eval": f"{python} -m lm_eval",
+                "ais_bench": f"{python} -c 'from ais_bench.benchmark.cli.main import main; main()'"}
+    environment = {"PYTHONPATH": str(BUILD / "python"), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+    results = guide.replay(commands, tmp_path, programs, environment, timeout_s=1200)
     for command, (code, printed) in zip(commands, results):
         shown = f"{GUIDE.name}:{command.line}: {command.text}\n{printed}"
         assert code == 0, shown
