@@ -2,8 +2,8 @@
 """docs/DEPLOYMENT.md against the program: its commands run, in order, on the bundled models, and print what
 it shows; its flags and links exist.
 
-PHIDELITY names the program, PYTHONPATH has the package if it was built. What needs others (ELSEWHERE) is run
-by tests/oracle. Prints TAP.
+PHIDELITY names the program; PHI_PYTHON a Python for which the package was built, in PYTHONPATH, if it was. What
+needs other packages (ELSEWHERE) is run by tests/oracle. Prints TAP.
 """
 import os
 import re
@@ -18,6 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import tap  # noqa: E402
 from docs import guide  # noqa: E402
+from server import serving  # noqa: E402
 
 PROGRAM = os.environ["PHIDELITY"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +38,7 @@ NOT_RUN = {
 
 # Flags in the prose of what is not the program: lm_eval, ais_bench, python -m phidelity.eval and .nightly.
 OTHERS_FLAGS = {"tasks", "include_path", "num_fewshot", "fewshot_as_multiturn", "apply_chat_template", "datasets",
-                "gsm8k", "dry-run"}
+                "gsm8k", "dry-run", "debug"}
 
 
 def elsewhere(command):
@@ -52,7 +53,7 @@ class Deployment(unittest.TestCase):
 
     def test_commands(self):
         here = [c for c in self.commands if not elsewhere(c)]
-        if not os.environ.get("PYTHONPATH"):
+        if "PHI_PYTHON" not in os.environ:
             print("# without the Python package: its commands are left out")
             here = [c for c in here if not c.text.startswith("python3 -m phidelity.")]
         self.assertGreater(len(here), 30)
@@ -60,8 +61,9 @@ class Deployment(unittest.TestCase):
             folder = Path(name)
             # In the guide transformers writes it; this one it wrote earlier.
             shutil.copy(ROOT / "deploy" / "nightly" / "phi3-tiny-chat.safetensors", folder / "reference.safetensors")
-            programs = {"phidelity": shlex.quote(PROGRAM), "python3": shlex.quote(sys.executable)}
-            results = guide.replay(here, folder, programs)
+            programs = {"phidelity": shlex.quote(PROGRAM),
+                        "python3": shlex.quote(os.environ.get("PHI_PYTHON", sys.executable))}
+            results = guide.replay(here, folder, programs, timeout_s=10 * serving.PATIENCE_S)
         for command, (code, printed) in zip(here, results):
             with self.subTest(f"{GUIDE.name}:{command.line}: {command.text}"):
                 self.assertEqual(code, 0, printed)
