@@ -41,6 +41,7 @@ struct phi_net {
 struct phi_attn_tile {
     uint32_t seq;
     uint32_t first_row, n_rows; /* in the batch */
+    uint32_t first_slot, n_spans; /* attention.c: where its spans' sums go; n_spans 0 = not cut */
 };
 
 /* One caller's buffers, all cut from one block of memory in this order. T = max_tokens, H = hidden
@@ -75,7 +76,7 @@ struct phi_pass {
     struct phi_workspace *ws;
     const struct phi_kv *kv;
     const struct phi_batch *batch;
-    size_t n_tiles;
+    size_t n_tiles, n_parts; /* attention: into how many a tile's spans are cut */
     int layer;
 };
 

@@ -1,7 +1,9 @@
 /* attention.c: see attention.h.
  *
  * The unit of work is one tile (attention_tile.h) against all keys that it sees. Rows are independent,
- * so neither the tiling nor the pages show in the result. */
+ * so neither the tiling nor the pages show in the result. Where that makes too few units for the
+ * threads (long contexts, few sequences), tiles of few rows are cut at the spans; what each span
+ * gives is kept in a slot until all are there and meet in their order. */
 #include "model/attention.h"
 #include "base/size.h"
 #include "kernels/elementary.h"
@@ -19,17 +21,75 @@ static size_t tile_tokens(const struct phi_config *c)
     return phi_size_max(1, PHI_TILE_ROWS / group_size(c));
 }
 
-size_t phi_attention_plan(struct phi_pass *p)
+/* The first position and the position behind the last of a tile. */
+struct positions {
+    size_t first, end;
+};
+
+static struct positions tile_positions(const struct phi_pass *p, const struct phi_attn_tile *tile)
+{
+    const struct phi_batch_seq *seq = &p->batch->seqs[tile->seq];
+    size_t first = seq->first_position + (tile->first_row - seq->first_row);
+    return (struct positions){first, first + tile->n_rows};
+}
+
+/* First key that the token at `position` sees. */
+static size_t first_key(const struct phi_config *c, size_t position)
+{
+    size_t w = (size_t)c->sliding_window;
+    return w == 0 || position + 1 <= w ? 0 : position + 1 - w;
+}
+
+/* The spans that a tile sees: first <= i < end. */
+static struct positions tile_spans(const struct phi_pass *p, const struct phi_attn_tile *tile)
+{
+    struct positions at = tile_positions(p, tile);
+    return (struct positions){first_key(&p->net->config, at.first) / PHI_KEY_SPAN,
+                              phi_size_ceil_div(at.end, PHI_KEY_SPAN)};
+}
+
+enum {
+    ITEMS_PER_THREAD = 4,  /* with fewer, the last ones to finish keep the others waiting */
+    SLOTS_PER_THREAD = 64, /* of one span of one tile and KV head */
+};
+
+/* Gives slots to tiles of few rows as long as there are any. */
+static void cut_tiles(struct phi_pass *p)
+{
+    const struct phi_config *c = &p->net->config;
+    const size_t n_threads = (size_t)phi_pool_n_threads(p->ws->compute.pool);
+    const size_t n_heads = (size_t)c->n_kv_heads, n_items = p->n_tiles * n_heads;
+    size_t n_slots = 0;
+    p->n_parts = 1;
+    if (n_threads == 1 || n_items == 0 || n_items >= ITEMS_PER_THREAD * n_threads)
+        return;
+    for (size_t i = 0; i < p->n_tiles; i++) {
+        struct phi_attn_tile *tile = &p->ws->tiles[i];
+        struct positions spans = tile_spans(p, tile);
+        size_t n_spans = spans.end - spans.first, room = n_threads * SLOTS_PER_THREAD - n_slots;
+        if (tile->n_rows * group_size(c) > PHI_TILE_FEW_ROWS || n_spans < 2 ||
+            n_spans > room / n_heads)
+            continue;
+        tile->first_slot = (uint32_t)n_slots;
+        tile->n_spans = (uint32_t)n_spans;
+        n_slots += n_spans * n_heads;
+    }
+    if (n_slots > 0)
+        p->n_parts = phi_size_ceil_div(ITEMS_PER_THREAD * n_threads, n_items);
+}
+
+void phi_attention_plan(struct phi_pass *p)
 {
     const size_t step = tile_tokens(&p->net->config);
-    size_t n = 0;
+    p->n_tiles = 0;
     for (size_t s = 0; s < p->batch->n_seqs; s++) {
         const struct phi_batch_seq *seq = &p->batch->seqs[s];
         for (size_t r = 0; r < seq->n_rows; r += step)
-            p->ws->tiles[n++] = (struct phi_attn_tile){(uint32_t)s, (uint32_t)(seq->first_row + r),
-                                                       (uint32_t)phi_size_min(step, seq->n_rows - r)};
+            p->ws->tiles[p->n_tiles++] = (struct phi_attn_tile){
+                .seq = (uint32_t)s, .first_row = (uint32_t)(seq->first_row + r),
+                .n_rows = (uint32_t)phi_size_min(step, seq->n_rows - r)};
     }
-    return n;
+    cut_tiles(p);
 }
 
 char *phi_attention_kv(const struct phi_pass *p, const struct phi_batch_seq *seq, int layer,
@@ -90,19 +150,41 @@ static void tile_layout(struct phi_tile *t, const struct phi_config *c, struct p
     phi_many_rows.layout(t, layout);
 }
 
-size_t phi_attention_scratch_bytes(const struct phi_config *config)
+static size_t tile_bytes(const struct phi_config *c)
 {
     struct phi_tile t;
     struct phi_layout layout = {0};
-    tile_layout(&t, config, &layout);
+    tile_layout(&t, c, &layout);
     return layout.n_bytes;
 }
 
-/* First key that the token at `position` sees. */
-static size_t first_key(const struct phi_config *c, size_t position)
+/* What a span gives: [PHI_TILE_FEW_ROWS, d] sums, then m and l. */
+static size_t slot_floats(const struct phi_config *c)
 {
-    size_t w = (size_t)c->sliding_window;
-    return w == 0 || position + 1 <= w ? 0 : position + 1 - w;
+    return PHI_TILE_FEW_ROWS * ((size_t)c->head_dim + 2);
+}
+
+size_t phi_attention_scratch_bytes(const struct phi_config *c)
+{
+    return tile_bytes(c) + SLOTS_PER_THREAD * slot_floats(c) * sizeof(float);
+}
+
+/* Slots lie behind the tiles' rooms of all threads. The tile takes its sums of span `span` (of those
+ * it sees) there. */
+static void take_slot(struct phi_tile *t, const struct phi_attn_tile *tile, size_t span)
+{
+    const struct phi_config *c = &t->p->net->config;
+    size_t slot = tile->first_slot + t->kv_head * tile->n_spans + span;
+    char *room = phi_compute_scratch(&t->p->ws->compute, (int)(slot / SLOTS_PER_THREAD));
+    float *slots = (float *)(room + tile_bytes(c));
+    t->acc = slots + slot % SLOTS_PER_THREAD * slot_floats(c);
+    t->m = t->acc + PHI_TILE_FEW_ROWS * t->d;
+    t->l = t->m + PHI_TILE_FEW_ROWS;
+}
+
+static const struct phi_tile_way *tile_way(const struct phi_tile *t)
+{
+    return t->n_rows <= PHI_TILE_FEW_ROWS ? &phi_few_rows : &phi_many_rows;
 }
 
 /* Visible keys of each row in the block that starts at `base`; false when no row sees any. *lo_all and
@@ -152,28 +234,20 @@ static void merge_span(struct phi_tile *t)
     }
 }
 
-static void attend(struct phi_tile *t)
+/* The span that begins at `base` -> acc, m, l. */
+static void attend_span(struct phi_tile *t, size_t base)
 {
-    const struct phi_config *c = &t->p->net->config;
-    const struct phi_tile_way *way = t->n_rows <= PHI_TILE_FEW_ROWS ? &phi_few_rows : &phi_many_rows;
-    size_t last = t->first_position + (t->n_rows - 1) / t->group;
-    size_t begin = first_key(c, t->first_position) / PHI_KEY_BLOCK * PHI_KEY_BLOCK, end = last + 1;
-    for (size_t r = 0; r < t->n_rows; r++)
-        t->m_out[r] = -INFINITY;
-    if (way->open)
-        way->open(t);
-    for (size_t base = begin; base < end;) {
-        size_t span_end = phi_size_min(end, base / PHI_KEY_SPAN * PHI_KEY_SPAN + PHI_KEY_SPAN);
-        way->begin_span(t);
-        for (; base < span_end; base += PHI_KEY_BLOCK) {
-            size_t lo, hi;
-            if (block_ranges(t, base, &lo, &hi))
-                way->block(t, base, lo, hi);
-        }
-        if (way->end_span)
-            way->end_span(t);
-        merge_span(t);
+    const struct phi_tile_way *way = tile_way(t);
+    const size_t end = phi_size_min(t->first_position + (t->n_rows - 1) / t->group + 1,
+                                    base + PHI_KEY_SPAN);
+    way->begin_span(t);
+    for (; base < end; base += PHI_KEY_BLOCK) {
+        size_t lo, hi;
+        if (block_ranges(t, base, &lo, &hi))
+            way->block(t, base, lo, hi);
     }
+    if (way->end_span)
+        way->end_span(t);
 }
 
 /* Divides by the sum and stores the rows of the tile. */
@@ -196,31 +270,83 @@ struct run {
     const struct phi_acts *out;
 };
 
-/* Item = (KV head, tile). All tiles of one head follow one another, so that its keys and values stay in
- * the cache; later ones see more keys, so they go first. */
+static void make_tile(struct phi_tile *t, const struct run *run, const struct phi_attn_tile *tile,
+                      size_t kv_head, int thread)
+{
+    const struct phi_pass *p = run->p;
+    const struct phi_config *c = &p->net->config;
+    struct phi_layout layout = {.base = phi_compute_scratch(&p->ws->compute, thread)};
+    *t = (struct phi_tile){.p = p, .seq = &p->batch->seqs[tile->seq], .layer = run->layer,
+                           .kv_head = kv_head, .group = group_size(c),
+                           .first_position = tile_positions(p, tile).first};
+    tile_layout(t, c, &layout);
+    t->n_rows = tile->n_rows * t->group;
+    for (size_t r = 0; r < t->n_rows; r++)
+        t->m_out[r] = -INFINITY;
+}
+
+static void load_queries(struct phi_tile *t, const struct phi_attn_tile *tile)
+{
+    const struct phi_workspace *ws = t->p->ws;
+    const size_t token = t->group * t->d;
+    for (size_t i = 0; i < tile->n_rows; i++)
+        memcpy(t->q + i * token, ws->qkv + (tile->first_row + i) * ws->ld_qkv + t->kv_head * token,
+               token * sizeof *t->q);
+    if (tile_way(t)->open)
+        tile_way(t)->open(t);
+}
+
+/* Item = (KV head, tile, part). All tiles of one head follow one another, so that its keys and values
+ * stay in the cache; later ones see more keys, so they go first. */
 static void run_item(void *context, size_t item, int thread)
 {
     const struct run *run = context;
     const struct phi_pass *p = run->p;
-    const struct phi_config *c = &p->net->config;
-    const struct phi_attn_tile *tile = &p->ws->tiles[p->n_tiles - 1 - item % p->n_tiles];
-    const struct phi_batch_seq *seq = &p->batch->seqs[tile->seq];
-    struct phi_tile t = {.p = p, .seq = seq, .layer = run->layer, .d = (size_t)c->head_dim,
-                     .kv_head = item / p->n_tiles, .group = group_size(c)};
-    struct phi_layout layout = {.base = phi_compute_scratch(&p->ws->compute, thread)};
-    tile_layout(&t, c, &layout);
-    t.n_rows = tile->n_rows * t.group;
-    t.first_position = seq->first_position + (tile->first_row - seq->first_row);
-    for (size_t i = 0; i < tile->n_rows; i++)
-        memcpy(t.q + i * t.group * t.d,
-               p->ws->qkv + (tile->first_row + i) * p->ws->ld_qkv + t.kv_head * t.group * t.d,
-               t.group * t.d * sizeof *t.q);
-    attend(&t);
+    const size_t part = item % p->n_parts, unit = item / p->n_parts;
+    const struct phi_attn_tile *tile = &p->ws->tiles[p->n_tiles - 1 - unit % p->n_tiles];
+    const struct positions spans = tile_spans(p, tile);
+    struct phi_tile t;
+    if (tile->n_spans == 0 && part > 0)
+        return;
+    make_tile(&t, run, tile, unit / p->n_tiles, thread);
+    load_queries(&t, tile);
+    const size_t first = part * tile->n_spans / p->n_parts,
+                 end = (part + 1) * tile->n_spans / p->n_parts;
+    for (size_t i = first; i < end; i++) {
+        take_slot(&t, tile, i);
+        attend_span(&t, (spans.first + i) * PHI_KEY_SPAN);
+    }
+    if (tile->n_spans > 0)
+        return;
+    for (size_t i = spans.first; i < spans.end; i++) {
+        attend_span(&t, i * PHI_KEY_SPAN);
+        merge_span(&t);
+    }
+    finish(&t, tile->first_row, run->out);
+}
+
+/* Item = (KV head, tile): the spans of a tile that was cut meet. */
+static void join_item(void *context, size_t item, int thread)
+{
+    const struct run *run = context;
+    const struct phi_pass *p = run->p;
+    const struct phi_attn_tile *tile = &p->ws->tiles[item % p->n_tiles];
+    struct phi_tile t;
+    if (tile->n_spans == 0)
+        return;
+    make_tile(&t, run, tile, item / p->n_tiles, thread);
+    for (size_t i = 0; i < tile->n_spans; i++) {
+        take_slot(&t, tile, i);
+        merge_span(&t);
+    }
     finish(&t, tile->first_row, run->out);
 }
 
 void phi_attention_run(struct phi_pass *p, int layer, const struct phi_acts *out)
 {
     struct run run = {p, layer, out};
-    phi_compute_each(&p->ws->compute, p->n_tiles * (size_t)p->net->config.n_kv_heads, run_item, &run);
+    const size_t n_units = p->n_tiles * (size_t)p->net->config.n_kv_heads;
+    phi_compute_each(&p->ws->compute, n_units * p->n_parts, run_item, &run);
+    if (p->n_parts > 1)
+        phi_compute_each(&p->ws->compute, n_units, join_item, &run);
 }

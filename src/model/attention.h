@@ -4,8 +4,8 @@
 
 #include "model/arch.h"
 
-/* Cuts the batch into tiles of rows; returns how many. ws->tiles is filled. */
-size_t phi_attention_plan(struct phi_pass *p);
+/* Cuts the batch into tiles of rows: sets ws->tiles, p->n_tiles and p->n_parts. */
+void phi_attention_plan(struct phi_pass *p);
 
 /* Writes the keys and values of batch row `row` (from ws->qkv, already rotated) into the pool. */
 void phi_attention_store(struct phi_pass *p, int layer, size_t row);

@@ -282,7 +282,7 @@ enum phi_status phi_forward(const struct phi_net *net, struct phi_workspace *ws,
     for (uint32_t s = 0; s < batch->n_seqs; s++)
         for (uint32_t r = 0; r < batch->seqs[s].n_rows; r++)
             ws->row_seq[batch->seqs[s].first_row + r] = s;
-    p.n_tiles = phi_attention_plan(&p);
+    phi_attention_plan(&p);
     phi_pool_set_cancel(ws->compute.pool, batch->cancel);
     run_layers(&p);
     phi_pool_set_cancel(ws->compute.pool, NULL);

@@ -220,6 +220,11 @@ static void test_bits_do_not_depend_on_the_way(void **state)
 static void test_long_context(void **state)
 {
     static int32_t ids[FIXTURE_MAX_TOKENS];
+    static const struct run_options cuts[] = {
+        {.chunk = 193, .block_size = 64, .n_threads = 2},
+        {.chunk = 1, .block_size = 32, .n_threads = 3}, /* with threads to spare for single spans */
+        {.chunk = 4, .n_beside = 1, .n_threads = 7},
+    };
     (void)state;
     for (int window = 0; window <= 600; window += 600) {
         struct net_fixture f;
@@ -228,11 +233,12 @@ static void test_long_context(void **state)
             ids[i] = (i * i * 31 + i * 7 + 3) % f.config.vocab_size;
         size_t n_bytes = (size_t)f.config.vocab_size * FIXTURE_MAX_TOKENS * sizeof(float);
         float *whole = net_fixture_logits(&f, ids, FIXTURE_MAX_TOKENS, &(struct run_options){0});
-        float *cut = net_fixture_logits(&f, ids, FIXTURE_MAX_TOKENS,
-                                        &(struct run_options){.chunk = 193, .block_size = 64, .n_threads = 2});
-        assert_memory_equal(whole, cut, n_bytes);
+        for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
+            float *cut = net_fixture_logits(&f, ids, FIXTURE_MAX_TOKENS, &cuts[i]);
+            assert_memory_equal(whole, cut, n_bytes);
+            free(cut);
+        }
         free(whole);
-        free(cut);
         net_fixture_close(&f);
     }
 }
