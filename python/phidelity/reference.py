@@ -9,6 +9,10 @@ safetensors, any machine, and one run. The file also works as a plain script: py
 For each prompt K the file holds K.input_ids int64 [n], K.logits float32 [n, vocabulary] and K.text
 uint8; with --layers also, float32 [n, hidden]: K.hidden.I (I = 0: the embeddings, then the stream
 behind each layer), K.attention.I and K.mlp.I (what the two parts of layer I add to it).
+
+A folder with integer weights (compressed-tensors, as `phidelity quantize` writes it) is read here, by
+its own description, and runs with weights that are those integers times their scales; activations stay as
+they are, or are rounded to 8 bits before each such product as the engine does, with --int8-activations.
 """
 import argparse
 import json
@@ -44,6 +48,8 @@ def arguments(argv):
                         help="sdpa takes less memory for long prompts (default: eager)")
     parser.add_argument("--no-special-tokens", action="store_true",
                         help="without what the tokenizer puts around a text, such as a begin token")
+    parser.add_argument("--int8-activations", action="store_true",
+                        help="of a folder with integer weights: round what goes into their products, token by token")
     return parser.parse_args(argv)
 
 
@@ -84,6 +90,81 @@ def tokenized(prompts, args):
         raise SystemExit(f"a prompt without tokens: {empty[0]!r}")
     return pairs
 
+
+# ---------------------------------------------------------------- integer weights
+
+def unpacked(packed, shape):
+    """int32 [rows, columns / 8] to float32 [rows, columns]: eight numbers -8 .. 7 each, the lowest bits first."""
+    import torch
+    nibbles = (packed.unsqueeze(-1) >> (4 * torch.arange(8))) & 15
+    return (nibbles.flatten(1)[:, :shape[1]] - 8).float()
+
+
+def dequantized(tensors):
+    """({name: tensor} with floats in place of integers and scales, the names of the layers that had them)."""
+    layers = sorted(name.removesuffix(".weight_scale") for name in tensors if name.endswith(".weight_scale"))
+    floats = {name: t for name, t in tensors.items() if name.rpartition(".")[0] not in layers or name.endswith(".bias")}
+    for layer in layers:
+        scale = tensors[f"{layer}.weight_scale"].float()
+        if f"{layer}.weight_zero_point" in tensors or f"{layer}.weight_g_idx" in tensors:
+            raise SystemExit(f"{layer}: zero points and reordered columns are not supported")
+        if f"{layer}.weight_packed" in tensors:
+            weight = unpacked(tensors[f"{layer}.weight_packed"], tensors[f"{layer}.weight_shape"].tolist())
+        else:
+            weight = tensors[f"{layer}.weight"].float()
+        groups = weight.unflatten(1, (scale.shape[1], -1)) if scale.dim() == 2 else weight.unsqueeze(1)
+        floats[f"{layer}.weight"] = (groups * scale.unsqueeze(-1)).flatten(1)
+    return floats, layers
+
+
+def round_activations(module, inputs):
+    """Each row becomes integers -127 .. 127 times its scale, as docs/NUMERICS.md says in section 10."""
+    x = inputs[0].float()
+    greatest = x.abs().amax(-1, keepdim=True)
+    rounded = (x * (127 / greatest)).round() * (greatest / 127)
+    return (rounded.where(greatest >= 2.0**-100, rounded.new_zeros(())).to(inputs[0].dtype), *inputs[1:])
+
+
+def load_quantized(args, **options):
+    """The model of a compressed-tensors folder with weights of floats."""
+    import transformers
+    from safetensors.torch import load_file
+    tensors = {}
+    for file in sorted(Path(args.model).glob("*.safetensors")):
+        tensors.update(load_file(file))
+    floats, layers = dequantized(tensors)
+    config = transformers.AutoConfig.from_pretrained(args.model)
+    del config.quantization_config
+    if "lm_head.weight" in floats:  # a head of its own, though the floats' was the embedding
+        config.tie_word_embeddings = False
+    model = transformers.AutoModelForCausalLM.from_config(config, **options)
+    missing, unknown = model.load_state_dict(floats, strict=False)
+    if unknown or set(missing) - {"lm_head.weight"} or (missing and not config.tie_word_embeddings):
+        raise SystemExit(f"{args.model}: transformers does not know {unknown}, and misses {missing}")
+    model.tie_weights()
+    if args.int8_activations:
+        for name in layers:
+            model.get_submodule(name).register_forward_pre_hook(round_activations)
+    return model.eval()
+
+
+def load(args):
+    """The model, and how its activations are."""
+    import torch
+    import transformers
+    path = Path(args.model, "config.json")
+    if not path.is_file():
+        raise SystemExit(f"{args.model}: not a checkpoint folder: there is no config.json in it")
+    options = {"dtype": getattr(torch, args.dtype), "attn_implementation": args.attention}
+    if json.loads(path.read_text(encoding="utf-8")).get("quantization_config"):
+        how = "int8 activations" if args.int8_activations else "float activations"
+        return load_quantized(args, **options), f", dequantised weights, {how}"
+    if args.int8_activations:
+        raise SystemExit(f"{args.model}: --int8-activations is for integer weights, and these are floats")
+    return transformers.AutoModelForCausalLM.from_pretrained(args.model, **options).eval(), ""
+
+
+# ---------------------------------------------------------------- answers
 
 class Taps:
     """While open, notes what the embedding, each layer and each layer's parts give."""
@@ -139,16 +220,14 @@ def write(args):
     import transformers
     from safetensors.numpy import save_file
     transformers.logging.disable_progress_bar()
-    pairs = tokenized(read_prompts(args.prompts), args)
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        args.model, dtype=getattr(torch, args.dtype), attn_implementation=args.attention).eval()
-    tensors = answers(model, pairs, args.layers)
+    model, how = load(args)
+    tensors = answers(model, tokenized(read_prompts(args.prompts), args), args.layers)
     about = (f"transformers {transformers.__version__}, torch {torch.__version__.partition('+')[0]}, "
-             f"{args.dtype}, {args.attention} attention")
+             f"{args.dtype}, {args.attention} attention{how}")
     tensors["about"] = np.frombuffer(about.encode(), np.uint8)
     save_file(tensors, args.file)
-    print(f"{args.file}: {len(pairs)} prompts, {sum(len(ids) for ids, _ in pairs)} positions; {about}",
-          file=sys.stderr)
+    sizes = [len(value) for name, value in tensors.items() if name.endswith("input_ids")]
+    print(f"{args.file}: {len(sizes)} prompts, {sum(sizes)} positions; {about}", file=sys.stderr)
 
 
 if __name__ == "__main__":

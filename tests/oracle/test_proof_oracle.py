@@ -1,12 +1,21 @@
 """check-accuracy against transformers: right models pass exactly, and one scaled matrix is found."""
+import contextlib
 import json
+import re
 import shutil
+import struct
 import subprocess
 import sys
 
 import pytest
+import torch
+from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.quantization import QuantizationConfig
 from conftest import PROGRAM, ROOT
 from safetensors.torch import load_file, save_file
+
+sys.path.insert(0, str(ROOT / "python" / "phidelity"))
+import reference as reference_script  # noqa: E402  (as a plain script: the package need not be built)
 
 CODE, CHAT = ROOT / "models" / "phi-tiny-code", ROOT / "models" / "phi3-tiny-chat"
 RANDOM = {"phi-1": 51200, "Phi-4-mini": 200064}  # preset, vocabulary
@@ -81,8 +90,54 @@ def test_a_scaled_matrix_is_found(bundled, tmp_path, model, tensor, expected):
     assert (code, report["locate"]["first"]) == (1, expected)
 
 
+PARTS = {"self_attn": "attention", "mlp": "MLP"}
+
+
+def each_kind_of_matrix(file):
+    """A name of each, in layer 0, 1, 2, 3, 0, ...; and how --locate calls its place."""
+    kinds = {}
+    for name in sorted(tensor_places(file)):
+        match = re.fullmatch(r"model\.layers\.0\.((self_attn|mlp)\.\w+\.weight)", name)
+        if match:
+            layer = len(kinds) % N_LAYERS
+            kinds[f"model.layers.{layer}.{match[1]}"] = f"layer {layer}, {PARTS[match[2]]}"
+        elif name == "model.embed_tokens.weight":
+            kinds[name] = "the embeddings"
+        elif name == "lm_head.weight":
+            kinds[name] = "the logits (last norm and head)"
+    return kinds
+
+
+def tensor_places(file):
+    """{name: (first byte, end)} in a safetensors file of bfloat16 or float16."""
+    with open(file, "rb") as f:
+        n = struct.unpack("<Q", f.read(8))[0]
+        header = json.loads(f.read(n))
+    header.pop("__metadata__", None)
+    return {name: (8 + n + t["data_offsets"][0], 8 + n + t["data_offsets"][1], t["dtype"])
+            for name, t in header.items()}
+
+
+@contextlib.contextmanager
+def scaled_in_place(file, name, factor=1.05):
+    """The gigabytes around the matrix are not copied."""
+    begin, end, dtype = tensor_places(file)[name]
+    dtype = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}[dtype]
+    with open(file, "r+b") as f:
+        f.seek(begin)
+        before = bytearray(f.read(end - begin))
+        after = (torch.frombuffer(before, dtype=dtype).float() * factor).to(dtype)
+        f.seek(begin)
+        f.write(after.view(torch.uint8).numpy())
+        f.flush()
+        yield
+        f.seek(begin)
+        f.write(before)
+
+
 @pytest.mark.parametrize("preset", list(RANDOM))
 def test_random_checkpoints(checkpoint, tmp_path, preset, figure):
+    """The real shapes, cut to four layers: exact, and each kind of matrix is found when it is scaled."""
     model = checkpoint(preset, N_LAYERS)
     prompts = tmp_path / "prompts.jsonl"
     ids = [[(7919 * i * i + 13 * i + k) % (RANDOM[preset] - 3) + 3 for i in range(n)] for k, n in enumerate((1, 17, 40))]
@@ -94,11 +149,58 @@ def test_random_checkpoints(checkpoint, tmp_path, preset, figure):
     figure("max KL, max difference, worst layer", f"{total['max_kl']:.1e} {total['max_difference']:.1e} "
            f"{max(s['difference'] for s in report['locate']['stages']):.1e}")
     assert code == 0 and total["top1_percent"] == 100
-    names = list(load_file(model / "model.safetensors")) if (model / "model.safetensors").exists() else []
-    if not names:
-        return  # sharded: the bundled models show the other half
-    matrix = next(n for n in sorted(names) if n.startswith("model.layers.2.mlp") and n.endswith("weight"))
-    copy = scaled_copy(model, tmp_path / "copy", matrix)
-    code, report = check(copy, reference, "--dtype", "float32")
+    copy = tmp_path / "copy"
+    shutil.copytree(model, copy)
+    kinds = each_kind_of_matrix(copy / "model.safetensors")
+    assert len(kinds) == (8 if preset == "phi-1" else 5)
+    found = {}
+    for name in kinds:
+        with scaled_in_place(copy / "model.safetensors", name):
+            code, report = check(copy, reference, "--dtype", "float32")
+        found[name] = report["locate"]["first"] if code == 1 else f"passes with code {code}"
     shutil.rmtree(copy)
-    assert (code, report["locate"]["first"]) == (1, "layer 2, MLP")
+    assert found == kinds
+
+
+# ------------------------------------------------------------------------------------------
+# Integer weights
+
+@pytest.fixture(scope="module", params=["w8a8", "w4a16"])
+def quantized(request, phidelity, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("quantized") / request.param
+    phidelity("quantize", CODE, folder, "--scheme", request.param)
+    return folder
+
+
+def test_integers_become_the_librarys_floats(quantized):
+    tensors = load_file(quantized / "model.safetensors")
+    floats, layers = reference_script.dequantized(tensors)
+    config = QuantizationConfig.model_validate(json.loads((quantized / "config.json").read_text())["quantization_config"])
+    compressor = BaseCompressor.get_value_from_registry(config.format)
+    assert len(layers) >= 4 * 6
+    for layer in layers:
+        parts = {n.removeprefix(layer + "."): t for n, t in tensors.items() if n.startswith(layer + ".")}
+        parts["weight_scale"] = parts["weight_scale"].float()
+        assert torch.equal(floats[layer + ".weight"],
+                           compressor.decompress(parts, config.config_groups["group_0"])["weight"].float()), layer
+    assert not any("scale" in name or "packed" in name for name in floats)
+
+
+def test_integer_weights_by_a_reference_of_floats(quantized, tmp_path, figure):
+    """What the activations' rounding to 8 bits does, and that the reference which rounds them, too, is near."""
+    differences = []
+    for more in ((), ("--int8-activations",)):
+        reference = tmp_path / "reference.safetensors"
+        write_reference(quantized, reference, *more)
+        code, report = check(quantized, reference, "--dtype", "float32", "--min-top1", "98")
+        assert code == 0
+        differences.append(report["total"]["mean_difference"])
+    figure("mean difference, activations as floats and rounded", "{:.1e} {:.1e}".format(*differences))
+    assert differences[1] < differences[0] / 4
+
+
+def test_references_that_cannot_be_written(tmp_path):
+    for arguments, words in ((["/nowhere"], "not a checkpoint folder"), ([CODE, "--int8-activations"], "these are floats")):
+        result = subprocess.run([sys.executable, ROOT / "python" / "phidelity" / "reference.py", arguments[0],
+                                 tmp_path / "x", *arguments[1:]], capture_output=True, text=True, timeout=300)
+        assert result.returncode == 1 and words in result.stderr and len(result.stderr.splitlines()) == 1
