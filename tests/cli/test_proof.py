@@ -791,6 +791,45 @@ class RunBatch(Case):
         self.batch(folder, "--resume")
         self.assertEqual([a["custom_id"] for a in self.answers(folder)], [str(i) for i in range(n + 2)])
 
+    def test_killed_and_resumed(self):
+        """By SIGKILL, again and again, wherever it is: in the end each line is there once, in order."""
+        folder = self.folder()
+        requests = [self.request(f"{i}", prompt="Once", max_tokens=1 + i % 40, ignore_eos=True) for i in range(600)]
+        self.write(folder, requests)
+        out, n_kills, n_resumed = folder / "out.jsonl", 0, []
+        command = [PROGRAM, "run-batch", CHAT, "-i", folder / "in.jsonl", "-o", out, "--served-model-name", "m",
+                   "--max-num-seqs", "4", "--resume"]
+        while n_kills < 5:
+            before = out.read_bytes().count(b"\n") if out.exists() else 0
+            process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+            deadline = time.monotonic() + 60
+            while process.poll() is None and time.monotonic() < deadline:
+                if out.exists() and out.read_bytes().count(b"\n") > before + 20:
+                    break
+                time.sleep(0.002)
+            self.assertIsNone(process.poll(), "it was over before it was killed")
+            process.kill()
+            process.wait()
+            n_kills += 1
+            n_resumed.append(before)
+        with open(out, "ab") as file:
+            file.write(b'{"id":"torn')  # whatever of a line the kill might leave
+        self.batch(folder, "--resume")
+        self.assertEqual(n_resumed, sorted(set(n_resumed)))
+        answers = self.answers(folder)
+        self.assertEqual([a["custom_id"] for a in answers], [r["custom_id"] for r in requests])
+        for answer, request in zip(answers, requests):
+            self.assertEqual(answer["response"]["body"]["usage"]["completion_tokens"], request["body"]["max_tokens"])
+
+    def test_the_command_line_of_vllm(self):
+        folder = self.folder()
+        self.write(folder, [self.request("a", prompt="x", model=str(CHAT))])
+        command = ["run-batch", "-i", folder / "in.jsonl", "-o", folder / "out.jsonl", "--model", CHAT,
+                   "--output-tmp-dir", "/tmp"]
+        self.assertEqual(run(*command).returncode, 0)
+        self.assertEqual([a["response"]["status_code"] for a in self.answers(folder)], [200])
+        self.assertEqual(run(*command, "--enable-metrics").returncode, 2)
+
     def test_files_that_fail(self):
         folder = self.folder()
         self.write(folder, [self.request("a", prompt="x")])

@@ -26,6 +26,9 @@ static const struct cli_option_group own_group = {
          .help = "their answers, in the same order"},
         {.name = "resume", .kind = CLI_BOOL, AT(resume),
          .help = "go on where an earlier run of the same batch was broken off"},
+        {.name = "output-tmp-dir", .kind = CLI_TEXT, .argument = "DIR",
+         .ignored = "the output is a file, and written where it stays"},
+        {.name = "enable-metrics", .kind = CLI_BOOL, .refused = "no port is opened for a batch"},
         {0},
     },
 };
