@@ -3,6 +3,7 @@
 
 PYTHONPATH names the built package, PHI_MODELS the bundled models. Prints TAP.
 """
+import asyncio
 import gc
 import os
 import re
@@ -14,9 +15,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import tap
 
-from phidelity import LLM, EngineClosedError, SamplingParams
+from phidelity import LLM, AsyncLLM, EngineClosedError, SamplingParams
 
-CODE = Path(os.environ["PHI_MODELS"]) / "phi-tiny-code"
+CODE, CHAT = (Path(os.environ["PHI_MODELS"]) / name for name in ("phi-tiny-code", "phi3-tiny-chat"))
 PROMPT = "def fibonacci(n):"
 GREEDY = SamplingParams(temperature=0, max_tokens=4)
 REPEATS = 1000
@@ -175,6 +176,58 @@ class Errors(unittest.TestCase):
         gc.collect()
         self.assertEqual((self.present(), n_files()), ([0, 0, 0], files))
         self.assertLess(rss_bytes() - rss, MOST_GROWTH)
+
+
+class OtherCallers(unittest.TestCase):
+    """Nothing is left of 1,000 rounds through chat, LLMEngine and AsyncLLM either."""
+
+    def grows_not(self, one_round, n=REPEATS):
+        for _ in range(50):
+            one_round()
+        gc.collect()
+        rss, files = rss_bytes(), n_files()
+        for _ in range(n):
+            one_round()
+        gc.collect()
+        self.assertEqual(n_files(), files)
+        self.assertLess(rss_bytes() - rss, MOST_GROWTH)
+
+    def test_chat_and_steps(self):
+        with LLM(CHAT, max_model_len=256) as llm:
+            good, engine = [{"role": "user", "content": "x"}], llm.llm_engine
+            wrong = [({}, []), ({}, [[]]), ({"chat_template": "{% if %}"}, good),
+                     ({"chat_template": "{{ raise_exception('no') }}"}, good),
+                     ({}, [{"role": "user", "content": "word " * 400}]), ({"sampling_params": [GREEDY] * 2}, good)]
+
+            def one_round():
+                for more, messages in wrong:
+                    more = {"sampling_params": GREEDY, "use_tqdm": False, **more}
+                    self.assertRaises(ValueError, llm.chat, messages, **more)
+                engine.add_request("good", "Tom has", GREEDY)
+                for prompt in ("", [10**6], [1] * 300):
+                    self.assertRaises(ValueError, engine.add_request, "bad", prompt, GREEDY)
+                while engine.has_unfinished_requests():
+                    engine.step()
+
+            self.grows_not(one_round)
+
+    def test_streams(self):
+        llm = AsyncLLM(CODE, max_model_len=256)
+        loop = asyncio.new_event_loop()
+
+        async def ask(prompt, params):
+            return [output async for output in llm.generate(prompt, params)]
+
+        def one_round():
+            for prompt, params, error in (("", GREEDY, ValueError), (None, GREEDY, TypeError), ("x", {}, TypeError),
+                                          ([10**6], GREEDY, ValueError), ([1] * 300, GREEDY, ValueError)):
+                with self.assertRaises(error):
+                    loop.run_until_complete(ask(prompt, params))
+            loop.run_until_complete(ask(PROMPT, GREEDY))
+
+        self.grows_not(one_round)
+        llm.shutdown()
+        loop.close()
 
 
 class Lives(unittest.TestCase):
