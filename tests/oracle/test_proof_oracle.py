@@ -1,5 +1,6 @@
 """check-accuracy against transformers: right models pass exactly, and one scaled matrix is found."""
 import contextlib
+import importlib.util
 import json
 import re
 import shutil
@@ -14,8 +15,10 @@ from compressed_tensors.quantization import QuantizationConfig
 from conftest import PROGRAM, ROOT
 from safetensors.torch import load_file, save_file
 
-sys.path.insert(0, str(ROOT / "python" / "phidelity"))
-import reference as reference_script  # noqa: E402  (as a plain script: the package need not be built)
+REFERENCE = ROOT / "python" / "phidelity" / "reference.py"  # works as a plain script, too
+spec = importlib.util.spec_from_file_location("phidelity_reference", REFERENCE)
+reference_script = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(reference_script)
 
 CODE, CHAT = ROOT / "models" / "phi-tiny-code", ROOT / "models" / "phi3-tiny-chat"
 RANDOM = {"phi-1": 51200, "Phi-4-mini": 200064}  # preset, vocabulary
@@ -24,7 +27,7 @@ N_LAYERS = 4
 
 def write_reference(model, file, *arguments):
     """By the script as a user calls it, in this environment."""
-    subprocess.run([sys.executable, ROOT / "python" / "phidelity" / "reference.py", model, file, "--layers", *arguments],
+    subprocess.run([sys.executable, REFERENCE, model, file, "--layers", *arguments],
                    check=True, capture_output=True, timeout=900)
 
 
@@ -201,6 +204,6 @@ def test_integer_weights_by_a_reference_of_floats(quantized, tmp_path, figure):
 
 def test_references_that_cannot_be_written(tmp_path):
     for arguments, words in ((["/nowhere"], "not a checkpoint folder"), ([CODE, "--int8-activations"], "these are floats")):
-        result = subprocess.run([sys.executable, ROOT / "python" / "phidelity" / "reference.py", arguments[0],
+        result = subprocess.run([sys.executable, REFERENCE, arguments[0],
                                  tmp_path / "x", *arguments[1:]], capture_output=True, text=True, timeout=300)
         assert result.returncode == 1 and words in result.stderr and len(result.stderr.splitlines()) == 1
