@@ -273,7 +273,7 @@ class Runs(Folder):
         figures = {key: value for s in self.first["cells"][0]["steps"] for key, value in s["figures"].items()}
         self.assertEqual(figures["top1_percent"], 100)
         self.assertLess(abs(figures["max_kl"]), 1e-9)
-        for key in ("ready_s", "prefill_tok_s", "decode_tok_s", "warm_startup_s", "peak_rss_bytes"):
+        for key in ("ready_s", "prefill_tok_s", "decode_tok_s", "latency_s", "warm_startup_s", "peak_rss_bytes"):
             self.assertGreater(figures[key], 0, key)
         self.assertNotIn("cold_startup_s", figures)  # no cold runs were asked for
         self.assertTrue(self.first["machine"]["instruction set"])
@@ -300,7 +300,7 @@ class Runs(Folder):
         text = (self.output / "report.md").read_text()
         self.assertTrue(text.startswith("# A &lt;small&gt; run\n\n**FAIL**: 2 of 4 cells failed\n"))
         rows = [line for line in text.splitlines() if line.startswith("| `float32/none/128` |")]
-        self.assertEqual(len(rows), 6)  # two models in three tables
+        self.assertEqual(len(rows), 8)  # two models in four tables
         self.assertEqual({line.count(" | ") for line in rows[:2]}, {7})
         self.assertIn("```\nabout to crash\n```", text)
 
@@ -411,7 +411,8 @@ class Comparison(unittest.TestCase):
         for key, before, now, share, better in (
                 ("decode_tok_s", 100, 114, None, None), ("decode_tok_s", 100, 116, 0.16, True),
                 ("decode_tok_s", 100, 84, -0.16, False), ("warm_startup_s", 1, 1.2, 0.2, False),
-                ("warm_startup_s", 1, 0.8, -0.2, True), ("avg_latency", 1, 9, None, None), ("peak_rss_bytes", 1e9, 1.2e9, 0.2, False),
+                ("warm_startup_s", 1, 0.8, -0.2, True), ("latency_s", 1, 9, None, None),
+                ("peak_rss_bytes", 1e9, 1.2e9, 0.2, False),
                 ("max_kl", 1e-4, 1.005e-4, None, None), ("max_kl", 1e-4, 1.02e-4, 0.02, False),
                 ("max_kl", 1e-12, 9e-12, None, None), ("max_kl", 0.0, 1e-3, float("inf"), False),
                 ("top1_percent", 100, 98, -0.02, False), ("ready_s", 0.02, 0.06, None, None),

@@ -44,8 +44,9 @@ def _score(x: float) -> str:
 
 @dataclass(frozen=True)
 class Figure:
-    """key: its name in results.json. step and path: where it is read. group: whose share of change holds for it;
-    "" for what follows from others and from the machine's limits, and is shown but not compared. better: +1 more is better, -1 less, 0 neither. least: what is smaller does not count as a change."""
+    """key: its name in results.json. step and path: where it is read. group: whose share of change holds for it; "" for
+    what follows from others and from the machine's limits, and is shown but not compared. better: +1 more is better,
+    -1 less, 0 neither. least: what is smaller does not count as a change."""
 
     key: str
     title: str
@@ -59,7 +60,7 @@ class Figure:
     @property
     def section(self) -> str:
         """Of the report's tables, the one that it stands in."""
-        return "accuracy" if self.group in ("accuracy", "score") else "speed"
+        return {"check": "accuracy", "eval": "accuracy", "latency": "speed"}.get(self.step, "start")
 
     def change(self, before: float, now: float) -> float:
         """As a share of what it was; 0 for nothing worth telling."""
@@ -73,14 +74,16 @@ FIGURES = (
     Figure("min_cosine", "lowest cosine", "check", ("total", "min_cosine"), "accuracy", 1, _cosine, 1e-6),
     Figure("max_kl", "highest KL", "check", ("total", "max_kl"), "accuracy", -1, _divergence, 1e-9),
     Figure("mean_kl", "mean KL", "check", ("total", "mean_kl"), "accuracy", -1, _divergence, 1e-9),
-    Figure("ready_s", "server ready", "start", ("ready_s",), "speed", -1, _seconds, 0.1),
     Figure("prefill_tok_s", "prefill tok/s", "latency", ("prefill_tok_s",), "speed", 1, _rate),
     Figure("prefill_peak_ratio", "of the peak", "latency", ("prefill_peak_ratio",), "", 1, _share),
     Figure("decode_tok_s", "decode tok/s", "latency", ("decode_tok_s",), "speed", 1, _rate),
     Figure("decode_bandwidth_ratio", "of the bandwidth", "latency", ("decode_bandwidth_ratio",), "", 1, _share),
-    Figure("avg_latency", "latency", "latency", ("avg_latency",), "", -1, _seconds),
-    Figure("warm_startup_s", "first token, warm", "startup", ("avg_warm_startup_time",), "speed", -1, _seconds, 0.01),
-    Figure("cold_startup_s", "first token, cold", "startup", ("avg_cold_startup_time",), "speed", -1, _seconds, 0.1),
+    Figure("latency_s", "latency", "latency", ("percentiles", "50"), "", -1, _seconds),
+    Figure("ready_s", "server ready", "start", ("ready_s",), "speed", -1, _seconds, 0.1),
+    Figure("warm_startup_s", "first token, warm", "startup",
+           ("warm_startup_percentiles", "50"), "speed", -1, _seconds, 0.01),
+    Figure("cold_startup_s", "first token, cold", "startup",
+           ("cold_startup_percentiles", "50"), "speed", -1, _seconds, 0.1),
     Figure("peak_rss_bytes", "memory", "startup", ("peak_rss_bytes",), "memory", -1, _mib),
     Figure("peak_rss_other_bytes", "not of files", "startup", ("peak_rss_other_bytes",), "memory", -1, _mib, 1 << 20),
 )

@@ -26,9 +26,8 @@ h1{font-size:1.4rem;margin:0}h2{font-size:1.1rem;margin:2rem 0 .5rem}
 .wide{overflow-x:auto}ul{padding-left:1.2rem}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;min-width:100%}
 th,td{text-align:right;padding:.25rem .6rem;border-bottom:1px solid var(--line);vertical-align:top}
-td{white-space:nowrap}.text td{white-space:normal;min-width:4.5rem}
+td{white-space:nowrap}.text td{white-space:normal;min-width:6rem}
 thead th{font-weight:600;color:var(--soft);vertical-align:bottom}
-thead th:first-child{white-space:nowrap}
 th:first-child,.text td,.text th{text-align:left}
 tbody th{font-weight:400;white-space:nowrap;font-family:ui-monospace,monospace;font-size:.85rem}
 tbody th.group{font:600 1rem system-ui,sans-serif;padding-top:.8rem}

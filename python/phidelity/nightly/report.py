@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 TITLES = {"check": "checked", "start": "started", "align": "aligned", "eval": "evaluated", "latency": "latency",
           "startup": "startup"}
 BARS = ("prefill_tok_s", "decode_tok_s", "warm_startup_s", "peak_rss_bytes", "max_kl")
+BARS_SAY = "A bar is a share of the column's largest; the tick is the run before."
 MOST_OPEN = 12  # figures that moved: more are folded away
 DECADES = 12  # that a bar of a divergence spans, below the largest
 
@@ -86,7 +87,8 @@ def _changes(results: Results, changes: Changes | None) -> list[Block]:
     else:
         blocks.append(Paragraph([Span(f"No figure moved by more than a share ({shares}).", SOFT)]))
     if not changes.same_machine:
-        blocks.append(Paragraph([Span("The earlier run was on another machine, or on one set up otherwise: speeds do not compare.", BAD)]))
+        blocks.append(Paragraph([Span("The earlier run was on another machine, or on one set up otherwise: speeds do not "
+                                      "compare.", BAD)]))
     return blocks
 
 
@@ -207,8 +209,10 @@ def report(results: Results, before: Results | None, changes: Changes | None) ->
          *_figures(results, before, "Accuracy",
                    "Top-1: positions whose likeliest token is the reference's. KL: from the reference, in nats; its bars "
                    f"span {DECADES} decades. Scores are those of the gate's tasks.", "accuracy"),
-         *_figures(results, before, "Speed and memory",
-                   "Percentages of peak and bandwidth are of this machine's limits, measured in the same run "
-                   "(docs/BENCHMARKS.md); weights that fit into caches are read faster than memory. A bar is a share of the column's largest; the tick is the run before.",
-                   "speed"),
+         *_figures(results, before, "Speed",
+                   "Medians. Percentages of peak and bandwidth are of this machine's limits, measured in the same run "
+                   "(docs/BENCHMARKS.md); weights that fit into caches are read faster than memory. " + BARS_SAY, "speed"),
+         *_figures(results, before, "Start and memory",
+                   "From a process's start: until /health answers, and medians until the first token of an answer. Memory "
+                   "is the most that was resident. " + BARS_SAY, "start"),
          *_commands(results), *_facts(results)])
