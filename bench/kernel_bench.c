@@ -1,6 +1,7 @@
 /* kernel_bench.c: see kernel_bench.h. Each figure is the median of several repeats, and the limits
  * are measured anew for each line, since other load on the machine comes and goes. */
 #include "kernel_bench.h"
+#include "base/size.h"
 #include "base/threads.h"
 #include "kernel_cases.h"
 #include "kernels/ops.h"
@@ -23,22 +24,21 @@ struct bench {
 struct timing {
     struct bench *b;
     struct kernel_run *run;
-    size_t n_rows;
+    size_t n_rows, run_rows; /* of one item */
 };
 
-static void run_strip(void *context, size_t item, int thread)
+static void run_strips(void *context, size_t item, int thread)
 {
     struct timing *t = context;
-    size_t begin = item * PHI_STRIP_ROWS;
-    kernel_run_call(t->run, t->b->compute->kernels, begin, begin + PHI_STRIP_ROWS,
+    size_t begin = item * t->run_rows;
+    kernel_run_call(t->run, t->b->compute->kernels, begin, begin + t->run_rows,
                     phi_compute_scratch(t->b->compute, thread));
 }
 
 static void run_all(void *context)
 {
     struct timing *t = context;
-    phi_compute_each(t->b->compute, (t->n_rows + PHI_STRIP_ROWS - 1) / PHI_STRIP_ROWS, run_strip,
-                     t);
+    phi_compute_each(t->b->compute, phi_size_ceil_div(t->n_rows, t->run_rows), run_strips, t);
 }
 
 /* The arithmetic that the case is made of, in operations a second. */
@@ -91,7 +91,10 @@ static void time_case(const struct kernel_case *c, void *context)
         b->status = phi_fail(b->err, PHI_ERR_MEMORY, "no memory for %s", label);
         return;
     }
-    struct timing t = {b, run, by_strips ? c->n_rows : 1};
+    kernel_run_prepare(run, b->compute->kernels);
+    struct timing t = {b, run, by_strips ? c->n_rows : 1, 0};
+    size_t n_strips = phi_size_ceil_div(t.n_rows, PHI_STRIP_ROWS);
+    t.run_rows = phi_run_of_strips(b->compute, n_strips) * PHI_STRIP_ROWS;
     print_line(b, c, label, phi_limits_time(b->limits, run_all, &t));
     kernel_run_destroy(run);
 }

@@ -1,18 +1,16 @@
-/* avx512.c: the kernels for AVX-512 F, BW, DQ and VL. With many tokens a register holds the
- * lanes of two rows (x86_strip.h); with few, memory sets the speed and the 256-bit code of
- * x86_rows.h does as well. So do the kernels of x86_lanes.h and x86_maddubs.h. Attention has
- * no lanes in its registers and uses whole ones (x86_attention.h, x86_sum.h). */
+/* avx512.c: the kernels for AVX-512 F, BW, DQ and VL. A register holds the lanes of two rows when
+ * tokens are many (x86_strip.h), of two tokens when they are few (x86_in_place.h), of one row for a
+ * single token, where memory sets the speed (x86_rows.h). Integer products are in x86_maddubs.h;
+ * the kernels of x86_lanes.h serve here too. Attention has no lanes in its registers and uses whole
+ * ones (x86_attention.h, x86_sum.h). */
 #include "kernels/avx512.h"
 #include "kernels/fit_rows.h"
 #include "kernels/x86_attention.h"
+#include "kernels/x86_in_place.h"
 #include "kernels/x86_maddubs.h"
-#include "kernels/x86_rows.h"
-#include "kernels/x86_strip.h"
 #include "kernels/x86_sum.h"
 
 /* ---------------------------------------------------------------- matrix products */
-
-enum { FEW_TOKENS = 8 }; /* up to here rows are read in place: widening a strip would cost more */
 
 PHI_INLINE __m512 activation_f32(const void *x, int plane)
 {
@@ -42,36 +40,73 @@ PHI_INLINE __m512 multiply(__m512 acc, __m512 w, __m512 x)
 #define STRIP_PAIRS                                                                                \
     ((struct strip_form){{pack_split_pairs, 2, 16, 2, BLOCK_ROWS}, activation_pairs, multiply, 2})
 
+/* One 128-bit load in all quarters, the lower two widened. */
+PHI_INLINE __m512 weight_bf16(const void *w, int plane)
+{
+    (void)plane;
+    __m256i twice = _mm256_broadcastsi128_si256(_mm_loadu_si128(w));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(twice), 16));
+}
+
+PHI_INLINE __m512 weight_f16(const void *w, int plane)
+{
+    (void)plane;
+    return _mm512_cvtph_ps(_mm256_broadcastsi128_si256(_mm_loadu_si128(w)));
+}
+
+#define IN_PLACE_F32 ((struct in_place_form){STRIP_F32, activation_f32, 4})
+#define IN_PLACE_BF16 ((struct in_place_form){STRIP_F32, weight_bf16, 2})
+#define IN_PLACE_F16 ((struct in_place_form){STRIP_F32, weight_f16, 2})
+#define IN_PLACE_PAIRS ((struct in_place_form){STRIP_PAIRS, activation_pairs, 2})
+
 void phi_avx512_matmul_f32(const struct phi_matmul *a)
 {
-    if (a->n_tokens <= FEW_TOKENS)
-        rows_matmul(a, DOT_F32, TILE_TOKENS);
+    if (a->n_tokens == 1)
+        rows_matmul(a, DOT_F32, 1);
+    else if (a->x_interleaved)
+        in_place_matmul(a, IN_PLACE_F32);
     else
         strip_matmul(a, STRIP_F32);
 }
 
 void phi_avx512_matmul_bf16(const struct phi_matmul *a)
 {
-    if (a->n_tokens <= FEW_TOKENS)
-        rows_matmul(a, DOT_BF16, TILE_TOKENS);
+    if (a->n_tokens == 1)
+        rows_matmul(a, DOT_BF16, 1);
+    else if (a->x_interleaved)
+        in_place_matmul(a, IN_PLACE_BF16);
     else
         strip_matmul(a, STRIP_BF16);
 }
 
 void phi_avx512_matmul_f16(const struct phi_matmul *a)
 {
-    if (a->n_tokens <= FEW_TOKENS)
-        rows_matmul(a, DOT_F16, TILE_TOKENS);
+    if (a->n_tokens == 1)
+        rows_matmul(a, DOT_F16, 1);
+    else if (a->x_interleaved)
+        in_place_matmul(a, IN_PLACE_F16);
     else
         strip_matmul(a, STRIP_F16);
 }
 
 void phi_avx512_matmul_bf16_pairs(const struct phi_matmul *a)
 {
-    if (a->n_tokens <= FEW_TOKENS)
-        rows_matmul(a, DOT_PAIRS, TILE_TOKENS);
+    if (a->n_tokens == 1)
+        rows_matmul(a, DOT_PAIRS, 1);
+    else if (a->x_interleaved)
+        in_place_matmul(a, IN_PLACE_PAIRS);
     else
         strip_matmul(a, STRIP_PAIRS);
+}
+
+void phi_avx512_interleave_f32(void *to, const void *x, size_t ld_x, size_t n_tokens, size_t k)
+{
+    interleave_tokens(to, x, ld_x, n_tokens, k, STRIP_F32.pack);
+}
+
+void phi_avx512_interleave_pairs(void *to, const void *x, size_t ld_x, size_t n_tokens, size_t k)
+{
+    interleave_tokens(to, x, ld_x, n_tokens, k, STRIP_PAIRS.pack);
 }
 
 /* ---------------------------------------------------------------- attention */
@@ -103,6 +138,8 @@ const struct phi_kernels phi_kernels_avx512 = {
     .matmul_bf16 = phi_avx512_matmul_bf16,
     .matmul_f16 = phi_avx512_matmul_f16,
     .matmul_bf16_pairs = phi_avx512_matmul_bf16_pairs,
+    .interleave_f32 = phi_avx512_interleave_f32,
+    .interleave_pairs = phi_avx512_interleave_pairs,
     .quantize_row = lanes_quantize_row,
     .matmul_w8 = maddubs_matmul_w8,
     .matmul_w4 = maddubs_matmul_w4,

@@ -10,6 +10,8 @@ void phi_avx512_matmul_f32(const struct phi_matmul *a);
 void phi_avx512_matmul_bf16(const struct phi_matmul *a);
 void phi_avx512_matmul_f16(const struct phi_matmul *a);
 void phi_avx512_matmul_bf16_pairs(const struct phi_matmul *a);
+void phi_avx512_interleave_f32(void *to, const void *x, size_t ld_x, size_t n_tokens, size_t k);
+void phi_avx512_interleave_pairs(void *to, const void *x, size_t ld_x, size_t n_tokens, size_t k);
 void phi_vnni_matmul_w8(const struct phi_quant_matmul *a);
 void phi_vnni_matmul_w4(const struct phi_quant_matmul *a);
 void phi_avx512_weighted_sum_f32(const struct phi_weighted_sum *a);

@@ -4,10 +4,9 @@
 #include "kernels/avx512.h"
 #include "kernels/fit_rows.h"
 #include "kernels/x86_quant.h"
-#include "kernels/x86_rows.h"
-#include "kernels/x86_strip.h"
 
-enum { FEW_TOKENS = 8 }; /* as in avx512.c */
+#include "kernels/x86_in_place.h"
+
 
 PHI_INLINE __m256 step_dot_pairs(__m256 acc, const void *w, const void *x)
 {
@@ -37,12 +36,22 @@ PHI_INLINE __m512 multiply_pairs(__m512 acc, __m512 w, __m512 x)
     ((struct strip_form){                                                                          \
         {pack_whole_pairs, 1, 16, 2, BLOCK_ROWS}, activation_whole_pairs, multiply_pairs, 2})
 
+#define IN_PLACE_WHOLE_PAIRS                                                                       \
+    ((struct in_place_form){STRIP_WHOLE_PAIRS, activation_whole_pairs, 2})
+
 static void matmul_bf16_pairs(const struct phi_matmul *a)
 {
-    if (a->n_tokens <= FEW_TOKENS)
-        rows_matmul(a, DOT_WHOLE_PAIRS, TILE_TOKENS);
+    if (a->n_tokens == 1)
+        rows_matmul(a, DOT_WHOLE_PAIRS, 1);
+    else if (a->x_interleaved)
+        in_place_matmul(a, IN_PLACE_WHOLE_PAIRS);
     else
         strip_matmul(a, STRIP_WHOLE_PAIRS);
+}
+
+static void interleave_pairs(void *to, const void *x, size_t ld_x, size_t n_tokens, size_t k)
+{
+    interleave_tokens(to, x, ld_x, n_tokens, k, STRIP_WHOLE_PAIRS.pack);
 }
 
 static void to_bf16(uint16_t *y, const float *x, size_t n)
@@ -61,6 +70,8 @@ const struct phi_kernels phi_kernels_avx512_bf16 = {
     .matmul_bf16 = phi_avx512_matmul_bf16,
     .matmul_f16 = phi_avx512_matmul_f16,
     .matmul_bf16_pairs = matmul_bf16_pairs,
+    .interleave_f32 = phi_avx512_interleave_f32,
+    .interleave_pairs = interleave_pairs,
     .quantize_row = lanes_quantize_row,
     .matmul_w8 = phi_vnni_matmul_w8,
     .matmul_w4 = phi_vnni_matmul_w4,

@@ -16,6 +16,7 @@
 
 enum {
     PHI_STRIP_ROWS = 16,  /* most weight rows of one matmul call */
+    PHI_FEW_TOKENS = 32,  /* up to here memory rather than arithmetic sets a product's speed */
     PHI_KEY_BLOCK = 64,   /* keys of one softmax step (NUMERICS.md 7) */
     PHI_KEY_SPAN = 512,   /* keys of one independent partial softmax */
     PHI_QUERY_STEP = 16,  /* of phi_attention_block's rows */
@@ -30,7 +31,8 @@ struct phi_matmul {
     size_t n_rows;  /* 1..PHI_STRIP_ROWS */
     const void *x;  /* [n_tokens, k] float32, or bfloat16 in the pair form */
     size_t ld_x;
-    size_t n_tokens; /* >= 1 */
+    const void *x_interleaved; /* what the table's interleave_* made of x; NULL when not called */
+    size_t n_tokens;           /* >= 1 */
     size_t k;
     float *y; /* [n_tokens, n_rows] */
     size_t ld_y;
@@ -39,9 +41,17 @@ struct phi_matmul {
     void *scratch;
 };
 
+/* The strip in float32, or the eight lanes of its products with PHI_FEW_TOKENS. */
 static inline size_t phi_matmul_scratch_bytes(size_t k)
 {
-    return PHI_STRIP_ROWS * ((k + 15) / 16 * 16) * sizeof(float);
+    const size_t strip = PHI_STRIP_ROWS * ((k + 15) / 16 * 16);
+    const size_t lanes = PHI_STRIP_ROWS * PHI_FEW_TOKENS * 8;
+    return (strip > lanes ? strip : lanes) * sizeof(float);
+}
+
+static inline size_t phi_interleaved_bytes(size_t n_tokens, size_t k)
+{
+    return (n_tokens + 1) / 2 * 2 * ((k + 15) / 16 * 16) * sizeof(float);
 }
 
 enum {
@@ -141,6 +151,9 @@ struct phi_attention_block {
     float scale;
 };
 
+/* Rows of activations in the order in which a table's products take them; see struct phi_kernels. */
+typedef void (*phi_interleave_fn)(void *to, const void *x, size_t ld_x, size_t n_tokens, size_t k);
+
 enum {
     PHI_CPU_AVX2 = 1,        /* AVX2, FMA, F16C */
     PHI_CPU_AVX512 = 2,      /* F, BW, DQ, VL */
@@ -158,6 +171,10 @@ struct phi_kernels {
     void (*matmul_f16)(const struct phi_matmul *a);
     /* Pair form: bfloat16 activations and weights. */
     void (*matmul_bf16_pairs)(const struct phi_matmul *a);
+    /* NULL, or: rows of activations, float32 or bfloat16 in the pair form, in the order in which the
+     * products take them when there are 2 to PHI_FEW_TOKENS; once for all strips of a matrix. `to`
+     * is 64-byte aligned and has phi_interleaved_bytes(n_tokens, k). */
+    phi_interleave_fn interleave_f32, interleave_pairs;
 
     /* Integer weights; NUMERICS.md 10. quantize_row fills `row` and returns the token scale. */
     float (*quantize_row)(struct phi_quant_row row, const float *x, size_t n,

@@ -83,10 +83,18 @@ static size_t strip_bytes(size_t n_in, bool segmented)
     return (bytes + 63) / 64 * 64;
 }
 
+/* The sums of all segments. */
+static size_t partial_bytes(bool segmented, size_t n_tokens)
+{
+    return segmented ? sizeof(float) * PHI_N_SEGMENTS * PHI_STRIP_ROWS * n_tokens : 0;
+}
+
+/* Interleaved activations come last, in the scratch of thread 0. */
 size_t phi_op_linear_scratch_bytes(size_t n_in, bool segmented, size_t n_tokens)
 {
-    size_t partial = segmented ? sizeof(float) * PHI_N_SEGMENTS * PHI_STRIP_ROWS * n_tokens : 0;
-    return strip_bytes(n_in, segmented) + partial;
+    size_t n_cols = segmented ? PHI_N_SEGMENTS * segment_cols(n_in, FLOAT_UNIT) : n_in;
+    return strip_bytes(n_in, segmented) + partial_bytes(segmented, n_tokens) +
+           phi_interleaved_bytes(phi_size_min(n_tokens, PHI_FEW_TOKENS), n_cols);
 }
 
 typedef void (*matmul_fn)(const struct phi_matmul *a);
@@ -105,9 +113,11 @@ struct linear {
     const struct phi_linear *w;
     const struct phi_acts *x;
     size_t n_tokens;
+    const void *interleaved; /* the rows of x for all strips; NULL = not wanted */
     float *y;
     size_t ld_y;
-    size_t n_strips, run; /* strips of one item */
+    size_t n_strips;
+    size_t run, n_runs; /* strips of one of the first n_runs items; all others are a strip */
 };
 
 /* The strips that the segments of K make: [PHI_N_SEGMENTS, n_tokens, PHI_STRIP_ROWS]. */
@@ -171,6 +181,9 @@ static void segmented_strip(matmul_fn matmul, const struct phi_matmul *a, size_t
         size_t begin = phi_size_min(i * s.n_cols, a->k);
         part.w = (const char *)a->w + begin * w_bytes;
         part.x = (const char *)a->x + begin * x_bytes;
+        if (a->x_interleaved)
+            part.x_interleaved =
+                (const char *)a->x_interleaved + i * phi_interleaved_bytes(a->n_tokens, s.n_cols);
         part.k = phi_size_min(s.n_cols, a->k - begin);
         part.y = s.sums + i * s.plane;
         if (part.k)
@@ -184,8 +197,7 @@ static void segmented_strip(matmul_fn matmul, const struct phi_matmul *a, size_t
 static void segmented_quant_strip(const struct phi_kernels *k, const struct phi_quant_matmul *a)
 {
     const size_t scale_bytes = phi_dtype_bytes(a->scale_dtype);
-    const struct segments s =
-        make_segments(a->scratch, a->k, a->n_tokens, quant_unit(a->group));
+    const struct segments s = make_segments(a->scratch, a->k, a->n_tokens, quant_unit(a->group));
     struct phi_quant_matmul part = *a;
     part.ld_y = PHI_STRIP_ROWS;
     part.x_scale = NULL;
@@ -214,6 +226,7 @@ static void float_strip(const struct linear *l, const struct phi_matrix *matrix,
         .n_rows = phi_size_min(PHI_STRIP_ROWS, matrix->n_rows - row),
         .x = l->x->data,
         .ld_x = l->x->ld,
+        .x_interleaved = l->interleaved,
         .n_tokens = l->n_tokens,
         .k = l->w->n_in,
         .y = y,
@@ -281,25 +294,41 @@ static void linear_strip(const struct linear *l, size_t item, int thread)
                  phi_size_min(PHI_STRIP_ROWS, matrix->n_rows - row));
 }
 
+/* The activations in the table's own order where it has one for so few; each segment by itself. */
+static const void *interleave(const struct linear *l)
+{
+    const struct phi_linear *w = l->w;
+    const struct phi_kernels *k = l->c->kernels;
+    const bool pairs = l->x->dtype == PHI_BFLOAT16;
+    const phi_interleave_fn fn = pairs ? k->interleave_pairs : k->interleave_f32;
+    const size_t n = l->n_tokens;
+    if (!fn || l->x->quant || n < 2 || n > PHI_FEW_TOKENS)
+        return NULL;
+    char *to = (char *)phi_compute_scratch(l->c, 0) + strip_bytes(w->n_in, w->segmented) +
+               partial_bytes(w->segmented, n);
+    const size_t n_cols = w->segmented ? segment_cols(w->n_in, FLOAT_UNIT) : w->n_in;
+    const size_t part_bytes = phi_interleaved_bytes(n, n_cols);
+    for (size_t begin = 0, i = 0; begin < w->n_in; begin += n_cols, i++) {
+        const char *x = (const char *)l->x->data + begin * phi_dtype_bytes(l->x->dtype);
+        fn(to + i * part_bytes, x, l->x->ld, n, phi_size_min(n_cols, w->n_in - begin));
+    }
+    return to;
+}
+
+size_t phi_run_of_strips(const struct phi_compute *c, size_t n_strips)
+{
+    enum { MAX_RUN = 8, RUNS_PER_THREAD = 8 };
+    size_t n_runs = (size_t)phi_pool_n_threads(c->pool) * RUNS_PER_THREAD;
+    return phi_size_max(1, phi_size_min(MAX_RUN, n_strips / n_runs));
+}
+
 static void linear_run(void *context, size_t item, int thread)
 {
     const struct linear *l = context;
-    size_t end = phi_size_min((item + 1) * l->run, l->n_strips);
-    for (size_t strip = item * l->run; strip < end; strip++)
+    const bool is_run = item < l->n_runs;
+    const size_t begin = is_run ? item * l->run : l->n_runs * l->run + item - l->n_runs;
+    for (size_t strip = begin; strip < begin + (is_run ? l->run : 1); strip++)
         linear_strip(l, strip, thread);
-}
-
-/* With few tokens memory sets the speed, and a kernel names the rows that follow its own: they are
- * its thread's next strip in a longer run. Integer products are done with a strip so soon that this
- * holds for more of them. */
-static size_t run_of_strips(const struct linear *l)
-{
-    enum { FEW_TOKENS = 8, FEW_QUANT_TOKENS = 64, MAX_RUN = 8, RUNS_PER_THREAD = 8 };
-    size_t few = l->w->parts[0].quant ? FEW_QUANT_TOKENS : FEW_TOKENS;
-    size_t n_runs = (size_t)phi_pool_n_threads(l->c->pool) * RUNS_PER_THREAD;
-    if (l->n_tokens > few)
-        return 1;
-    return phi_size_max(1, phi_size_min(MAX_RUN, l->n_strips / n_runs));
 }
 
 void phi_op_linear(struct phi_compute *c, const struct phi_linear *w, const struct phi_acts *x,
@@ -311,8 +340,10 @@ void phi_op_linear(struct phi_compute *c, const struct phi_linear *w, const stru
     assert(phi_op_linear_scratch_bytes(w->n_in, w->segmented, n_tokens) <= c->scratch_bytes);
     for (int i = 0; i < w->n_parts; i++)
         l.n_strips += phi_size_ceil_div(w->parts[i].n_rows, PHI_STRIP_ROWS);
-    l.run = run_of_strips(&l);
-    phi_compute_each(c, phi_size_ceil_div(l.n_strips, l.run), linear_run, &l);
+    l.interleaved = interleave(&l);
+    l.run = phi_run_of_strips(c, l.n_strips);
+    l.n_runs = l.n_strips * 3 / 4 / l.run; /* the last quarter evens out what the threads need */
+    phi_compute_each(c, l.n_runs + l.n_strips - l.n_runs * l.run, linear_run, &l);
 }
 
 /* ---------------------------------------------------------------- rows */

@@ -49,7 +49,12 @@ struct phi_acts {
     float *scales;
 };
 
-/* Elements between int8 rows of n. Not a multiple of 4096: rows a page apart share cache sets. */
+/* Elements between rows of n, of floats and of int8. Rows a page apart share cache sets. */
+static inline size_t phi_float_ld(size_t n)
+{
+    return n + 32;
+}
+
 static inline size_t phi_quant_ld(size_t n)
 {
     return phi_quant_padded(n) + 64;
@@ -92,6 +97,10 @@ static inline void phi_compute_each(struct phi_compute *c, size_t n, phi_pool_fn
 {
     phi_pool_run(c->pool, n, fn, context);
 }
+
+/* Strips of a matrix that one thread takes at a time. Kernels name the weights of the strip that
+ * follows their own to the caches: it is the thread's next one as long as its run lasts. */
+size_t phi_run_of_strips(const struct phi_compute *c, size_t n_strips);
 
 /* y [n_tokens, n_out] = x [n_tokens, n_in] W^T + b. ld_y >= n_out. */
 void phi_op_linear(struct phi_compute *c, const struct phi_linear *w, const struct phi_acts *x,

@@ -41,18 +41,19 @@ PHI_INLINE __m512 reduce_tokens(__m512 first, __m512 second)
     return _mm512_permutexvar_ps(order, sums);
 }
 
-PHI_INLINE void strip_step(__m512 acc[][BLOCK_REGISTERS], const char **w, const char *const *x,
-                           const struct strip_form form, const size_t n_tokens)
+/* One step: the activations at x[t] + at, the packed weights at w. */
+PHI_INLINE void strip_step(__m512 acc[][BLOCK_REGISTERS], const char *w, const char *const *x,
+                           size_t at, const struct strip_form form, const size_t n_tokens)
 {
     PHI_UNROLL
     for (int plane = 0; plane < form.pack.n_planes; plane++) {
         __m512 xv[BLOCK_TOKENS];
         PHI_UNROLL
         for (size_t t = 0; t < n_tokens; t++)
-            xv[t] = form.activation(x[t], plane);
+            xv[t] = form.activation(x[t] + at, plane);
         PHI_UNROLL
-        for (size_t r = 0; r < BLOCK_REGISTERS; r++, *w += 64) {
-            __m512 wv = _mm512_load_ps(*w);
+        for (size_t r = 0; r < BLOCK_REGISTERS; r++, w += 64) {
+            __m512 wv = _mm512_load_ps(w);
             PHI_UNROLL
             for (size_t t = 0; t < n_tokens; t++)
                 acc[t][r] = form.multiply(acc[t][r], wv, xv[t]);
@@ -64,6 +65,8 @@ PHI_INLINE void strip_step(__m512 acc[][BLOCK_REGISTERS], const char **w, const 
 PHI_INLINE void strip_tile(const struct phi_matmul *a, size_t row, size_t token,
                            const struct strip_form form, const size_t n_tokens)
 {
+    const size_t w_step = (size_t)form.pack.n_planes * BLOCK_ROWS * PLANE_BYTES;
+    const size_t x_step = form.pack.step_k * form.x_bytes;
     const char *w = (const char *)a->scratch + row / BLOCK_ROWS * block_bytes(a->k, form.pack);
     const char *x[BLOCK_TOKENS];
     __m512 acc[BLOCK_TOKENS][BLOCK_REGISTERS];
@@ -75,17 +78,16 @@ PHI_INLINE void strip_tile(const struct phi_matmul *a, size_t row, size_t token,
             acc[t][r] = _mm512_setzero_ps();
     }
 
-    unsigned char rest[BLOCK_TOKENS][32];
-    for (size_t k = 0; k < a->k; k += form.pack.step_k) {
-        if (a->k - k < form.pack.step_k)
-            for (size_t t = 0; t < n_tokens; t++) {
-                memset(rest[t], 0, sizeof rest[t]);
-                x[t] = memcpy(rest[t], x[t], (a->k - k) * form.x_bytes);
-            }
-        strip_step(acc, &w, x, form, n_tokens);
-        PHI_UNROLL
+    const size_t end = a->k / form.pack.step_k * x_step;
+    size_t at = 0;
+    for (; at < end; at += x_step, w += w_step)
+        strip_step(acc, w, x, at, form, n_tokens);
+    const size_t rest_bytes = a->k * form.x_bytes - end;
+    if (rest_bytes) {
+        unsigned char rest[BLOCK_TOKENS][32] = {{0}};
         for (size_t t = 0; t < n_tokens; t++)
-            x[t] += form.pack.step_k * form.x_bytes;
+            x[t] = memcpy(rest[t], x[t] + at, rest_bytes);
+        strip_step(acc, w, x, 0, form, n_tokens);
     }
 
     const size_t n_rows = a->n_rows - row;
@@ -101,13 +103,51 @@ PHI_INLINE void strip_tile(const struct phi_matmul *a, size_t row, size_t token,
     }
 }
 
+/* Names the next strip's lines to the second level while this one is computed: this thread's next
+ * strip stands right behind (ops.c). Calls spread them evenly over the tiles. */
+struct strip_prefetch {
+    const char *row;
+    size_t row_bytes, ld_bytes; /* row_bytes in whole lines */
+    size_t at;                  /* byte of the row */
+    size_t n_rows;              /* left */
+    size_t per_tile;            /* lines */
+};
+
+PHI_INLINE struct strip_prefetch prefetch_start(const struct phi_matmul *a, size_t w_bytes,
+                                                size_t n_tiles)
+{
+    struct strip_prefetch p = {.row_bytes = (a->k * w_bytes + 63) / 64 * 64,
+                               .ld_bytes = a->ld_w * w_bytes,
+                               .n_rows = a->n_rows};
+    p.row = (const char *)a->w + PHI_STRIP_ROWS * p.ld_bytes;
+    p.per_tile = (p.n_rows * p.row_bytes / 64 + n_tiles - 1) / n_tiles;
+    return p;
+}
+
+PHI_INLINE void prefetch_some(struct strip_prefetch *p)
+{
+    for (size_t i = 0; i < p->per_tile && p->n_rows > 0; i++) {
+        _mm_prefetch(p->row + p->at, _MM_HINT_T1);
+        p->at += 64;
+        if (p->at >= p->row_bytes) {
+            p->at = 0;
+            p->row += p->ld_bytes;
+            p->n_rows--;
+        }
+    }
+}
+
 PHI_INLINE void strip_matmul(const struct phi_matmul *a, const struct strip_form form)
 {
     pack_strip(a, form.pack);
+    struct strip_prefetch next =
+        prefetch_start(a, form.pack.w_bytes, (a->n_tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS);
     size_t token = 0;
-    for (; token + BLOCK_TOKENS <= a->n_tokens; token += BLOCK_TOKENS)
+    for (; token + BLOCK_TOKENS <= a->n_tokens; token += BLOCK_TOKENS) {
+        prefetch_some(&next);
         for (size_t row = 0; row < a->n_rows; row += BLOCK_ROWS)
             strip_tile(a, row, token, form, BLOCK_TOKENS);
+    }
     for (; token + 2 <= a->n_tokens; token += 2)
         for (size_t row = 0; row < a->n_rows; row += BLOCK_ROWS)
             strip_tile(a, row, token, form, 2);

@@ -125,8 +125,8 @@ enum phi_dtype phi_net_kv_dtype(const struct phi_net *net)
 static struct phi_acts take_acts(struct phi_layout *l, enum phi_dtype dtype, size_t n_rows,
                                  size_t n)
 {
-    size_t row_bytes = phi_size_max(n * phi_dtype_bytes(dtype), phi_quant_ld(n));
-    struct phi_acts acts = {.dtype = dtype, .ld = n, .ld_sums = phi_quant_n_sums(n)};
+    size_t row_bytes = phi_size_max(phi_float_ld(n) * phi_dtype_bytes(dtype), phi_quant_ld(n));
+    struct phi_acts acts = {.dtype = dtype, .ld = phi_float_ld(n), .ld_sums = phi_quant_n_sums(n)};
     acts.data = phi_layout_take(l, n_rows, row_bytes);
     acts.sums = phi_layout_take(l, n_rows * acts.ld_sums, sizeof *acts.sums);
     acts.scales = phi_layout_take(l, n_rows, sizeof *acts.scales);

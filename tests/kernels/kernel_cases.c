@@ -169,9 +169,10 @@ static void timed_matmul_cases(enum kernel_op op, visit_fn visit, void *context)
     static const size_t shapes[][3] = {
         /* rows, tokens, k */
         {32768, 1, 2048}, {8192, 1, 8192},  {32768, 2, 2048}, {32768, 4, 2048},
-        {32768, 8, 2048}, {512, 12, 2048},  {512, 16, 2048},  {512, 64, 2048},
-        {512, 512, 2048}, {256, 512, 8192}, {512, 512, 256},  {512, 1, 64},
-        {512, 4, 128},    {64, 128, 64},    {64, 128, 80},    {64, 128, 128},
+        {32768, 8, 2048}, {32768, 16, 2048}, {32768, 32, 2048}, {32768, 64, 2048},
+        {512, 64, 2048},  {512, 512, 2048}, {256, 512, 8192},  {512, 512, 256},
+        {512, 1, 64},     {512, 4, 128},    {64, 128, 64},     {64, 128, 80},
+        {64, 128, 128},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         visit(&(struct kernel_case){op, shapes[i][0], shapes[i][1], shapes[i][2], 0, DATA_PLAIN,
@@ -314,6 +315,7 @@ struct kernel_run {
     size_t output_bytes;
     /* Inputs. */
     struct phi_matmul matmul;
+    void *interleaved; /* room for matmul.x_interleaved */
     struct phi_quant_matmul quant;
     struct phi_weighted_sum sum;
     struct phi_attention_block block;
@@ -381,6 +383,8 @@ static void make_matmul(struct kernel_run *run)
     run->matmul.w = matrix(run, c->n_rows, c->k, run->matmul.ld_w, types[c->op], c->gap);
     run->matmul.x = matrix(run, c->n_tokens, c->k, run->matmul.ld_x, x_type, 0);
     run->matmul.y = output(run, c->n_tokens * run->matmul.ld_y * sizeof(float));
+    if (c->n_tokens <= PHI_FEW_TOKENS)
+        run->interleaved = guarded(run, phi_interleaved_bytes(c->n_tokens, c->k), 0);
 }
 
 /* Activations are float32 rows of every kind, made int8 by the reference. */
@@ -639,6 +643,21 @@ static void call_matmul(const struct kernel_run *run, const struct phi_kernels *
         a.scratch = scratch;
         matmul[run->c.op](&a);
     }
+}
+
+void kernel_run_prepare(struct kernel_run *run, const struct phi_kernels *t)
+{
+    struct phi_matmul *a = &run->matmul;
+    a->x_interleaved = NULL;
+    if (kernel_op_is_quant_matmul(run->c.op) || !kernel_op_is_matmul(run->c.op) ||
+        a->n_tokens < 2 || a->n_tokens > PHI_FEW_TOKENS)
+        return;
+    phi_interleave_fn interleave =
+        run->c.op == OP_MATMUL_BF16_PAIRS ? t->interleave_pairs : t->interleave_f32;
+    if (!interleave)
+        return;
+    interleave(run->interleaved, a->x, a->ld_x, a->n_tokens, a->k);
+    a->x_interleaved = run->interleaved;
 }
 
 static void call_quant_matmul(const struct kernel_run *run, const struct phi_kernels *t,

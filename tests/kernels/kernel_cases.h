@@ -88,6 +88,8 @@ void kernel_run_destroy(struct kernel_run *run);
 
 /* Puts the output, and inputs that were overwritten, back to their first state. */
 void kernel_run_reset(struct kernel_run *run);
+/* What a table does once for all strips of a product; before its kernel_run_call. */
+void kernel_run_prepare(struct kernel_run *run, const struct phi_kernels *table);
 /* Weight rows [begin, end) of a matrix product; other kernels do everything whatever the rows. */
 void kernel_run_call(struct kernel_run *run, const struct phi_kernels *table, size_t begin,
                      size_t end, void *scratch);

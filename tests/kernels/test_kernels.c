@@ -36,6 +36,7 @@ static void run_case(struct kernel_run *run, const struct phi_kernels *table)
     void *scratch = phi_alloc_aligned(64, kernel_run_scratch_bytes(run));
     assert_non_null(scratch);
     memset(scratch, 0xFF, kernel_run_scratch_bytes(run));
+    kernel_run_prepare(run, table);
     kernel_run_call(run, table, 0, SIZE_MAX, scratch);
     phi_free(scratch);
 }
@@ -146,7 +147,8 @@ static void pairs_over_all_exponents(void **state)
             x[i] = (uint16_t)(least + kernel_random(&random) % (100 << 7)) & keep;
             w[i] |= (uint16_t)(kernel_random(&random) & 0x8000);
         }
-        struct phi_matmul a = {w, K, N, x, K, N, K, want, N, scratch};
+        struct phi_matmul a = {.w = w, .ld_w = K, .n_rows = N, .x = x, .ld_x = K, .n_tokens = N,
+                               .k = K, .y = want, .ld_y = N, .scratch = scratch};
         phi_kernels_ref.matmul_bf16_pairs(&a);
         a.y = got;
         table->matmul_bf16_pairs(&a);

@@ -1,0 +1,181 @@
+/* x86_in_place.h: the matrix product for a few tokens, with AVX-512. Weight rows are read straight
+ * from memory and widened in registers; the activations have been interleaved once for all rows of
+ * the matrix, by pairs of tokens, so that a register holds the lanes of one row for two tokens:
+ *     [step of k][plane][token][32 bytes]
+ * (x86_pack.h with the tokens as rows of one block; an odd number has a token of zeros behind it).
+ *
+ * Long rows go by parts, so that a part of the activations stays in the second-level cache for all
+ * rows of the strip; the sums of the lanes wait in scratch. */
+#ifndef PHI_KERNELS_X86_IN_PLACE_H
+#define PHI_KERNELS_X86_IN_PLACE_H
+
+#include "kernels/x86_rows.h"
+#include "kernels/x86_strip.h"
+
+enum {
+    PART_BYTES = 65536,        /* of interleaved activations */
+    MAX_TILE_ROWS = TILE_ROWS, /* and pairs of a tile: 24 sums, four weights, one activation */
+    MAX_PAIRS = 6,
+};
+
+/* A strip_form's pack is what interleaves activations here; its activation is not used. */
+struct in_place_form {
+    struct strip_form x;
+    activation_fn weight; /* those of plane `plane` at w, in both halves */
+    size_t w_bytes;       /* of one element */
+};
+
+static inline size_t n_even(size_t n_tokens)
+{
+    return (n_tokens + 1) / 2 * 2;
+}
+
+PHI_INLINE void interleave_tokens(void *to, const void *x, size_t ld_x, size_t n_tokens, size_t k,
+                                  struct pack_form form)
+{
+    form.block_rows = n_even(n_tokens);
+    const size_t stride = form.block_rows * PLANE_BYTES, bytes = block_bytes(k, form);
+    for (size_t t = 0; t < n_tokens; t++)
+        pack_row((char *)to + t * PLANE_BYTES, (const char *)x + t * ld_x * form.w_bytes, k, form);
+    for (size_t i = n_tokens * PLANE_BYTES; n_tokens % 2 && i < bytes; i += stride)
+        _mm256_store_si256((void *)((char *)to + i), _mm256_setzero_si256());
+}
+
+/* Where a tile works. */
+struct in_place {
+    const struct phi_matmul *a;
+    size_t begin, end; /* columns of the part */
+    ptrdiff_t ahead;   /* bytes from a weight to the one whose turn comes a part later */
+    size_t stride;     /* bytes of one plane of interleaved activations */
+};
+
+PHI_INLINE void in_place_step(__m512 acc[][MAX_PAIRS], const char *w, size_t ld_bytes,
+                              const char *x, size_t stride, const struct in_place_form form,
+                              const size_t n_rows, const size_t n_pairs)
+{
+    PHI_UNROLL
+    for (int plane = 0; plane < form.x.pack.n_planes; plane++, x += stride) {
+        __m512 wv[MAX_TILE_ROWS];
+        PHI_UNROLL
+        for (size_t r = 0; r < n_rows; r++)
+            wv[r] = form.weight(w + r * ld_bytes, plane);
+        PHI_UNROLL
+        for (size_t p = 0; p < n_pairs; p++) {
+            __m512 xv = _mm512_load_ps(x + p * 64);
+            PHI_UNROLL
+            for (size_t r = 0; r < n_rows; r++)
+                acc[r][p] = form.x.multiply(acc[r][p], wv[r], xv);
+        }
+    }
+}
+
+/* Rows row..row + n_rows - 1 by pairs pair..pair + n_pairs - 1; both counts are constants where
+ * this is inlined. The sums of the lanes are left in scratch. */
+PHI_INLINE void in_place_tile(const struct in_place *s, size_t row, size_t pair,
+                              const struct in_place_form form, const size_t n_rows,
+                              const size_t n_pairs)
+{
+    const size_t step = form.x.pack.step_k, x_step = (size_t)form.x.pack.n_planes * s->stride;
+    const size_t ld_bytes = s->a->ld_w * form.w_bytes, stride = s->stride;
+    const char *w = (const char *)s->a->w + row * ld_bytes + s->begin * form.w_bytes;
+    const char *x = (const char *)s->a->x_interleaved + s->begin / step * x_step + pair * 64;
+    char *lanes = (char *)s->a->scratch + row * stride + pair * 64;
+    __m512 acc[MAX_TILE_ROWS][MAX_PAIRS];
+    PHI_UNROLL
+    for (size_t r = 0; r < n_rows; r++)
+        PHI_UNROLL
+    for (size_t p = 0; p < n_pairs; p++)
+        acc[r][p] = s->begin ? _mm512_load_ps(lanes + r * stride + p * 64) : _mm512_setzero_ps();
+
+    size_t k = s->begin;
+    for (; k + CHUNK_K <= s->end; k += CHUNK_K) {
+        /* By every tile of a row, though the first has named them all: the memory takes only so
+         * many at a time. */
+        PHI_UNROLL
+        for (size_t r = 0; r < n_rows; r++)
+            for (size_t line = 0; line < CHUNK_K * form.w_bytes; line += 64)
+                _mm_prefetch(w + r * ld_bytes + s->ahead + line, _MM_HINT_T1);
+        PHI_UNROLL
+        for (size_t i = 0; i < CHUNK_K; i += step, w += step * form.w_bytes, x += x_step)
+            in_place_step(acc, w, ld_bytes, x, stride, form, n_rows, n_pairs);
+    }
+    for (; k + step <= s->end; k += step, w += step * form.w_bytes, x += x_step)
+        in_place_step(acc, w, ld_bytes, x, stride, form, n_rows, n_pairs);
+    if (k < s->end) {
+        unsigned char rest[MAX_TILE_ROWS][32] = {{0}};
+        for (size_t r = 0; r < n_rows; r++)
+            memcpy(rest[r], w + r * ld_bytes, (s->end - k) * form.w_bytes);
+        in_place_step(acc, (const char *)rest, 32, x, stride, form, n_rows, n_pairs);
+    }
+
+    PHI_UNROLL
+    for (size_t r = 0; r < n_rows; r++)
+        PHI_UNROLL
+    for (size_t p = 0; p < n_pairs; p++)
+        _mm512_store_ps(lanes + r * stride + p * 64, acc[r][p]);
+}
+
+/* The lanes meet. Rows of y lie far apart and share cache sets: each is written once. */
+PHI_INLINE void store_lanes(const struct phi_matmul *a, size_t stride)
+{
+    for (size_t t = 0; t < a->n_tokens; t++) {
+        const char *lanes = (const char *)a->scratch + t * PLANE_BYTES;
+        __m128 sums[PHI_STRIP_ROWS / 4];
+        for (size_t r = 0; r < PHI_STRIP_ROWS / 4; r++, lanes += 4 * stride)
+            sums[r] = reduce8x4(load8_f32(lanes), load8_f32(lanes + stride),
+                                load8_f32(lanes + 2 * stride), load8_f32(lanes + 3 * stride));
+        const __mmask16 mask = (__mmask16)((1u << a->n_rows) - 1);
+        _mm512_mask_storeu_ps(a->y + t * a->ld_y, mask, _mm512_loadu_ps(sums));
+    }
+}
+
+/* All pairs of n_rows rows; n_rows is a constant where this is inlined. */
+PHI_INLINE void in_place_rows(const struct in_place *s, size_t row, const struct in_place_form form,
+                              const size_t n_rows)
+{
+    const size_t n_pairs = n_even(s->a->n_tokens) / 2;
+    for (size_t pair = 0, n; pair < n_pairs; pair += n) {
+        n = n_pairs - pair;
+        n = n <= MAX_PAIRS ? n : n <= 8 ? 4 : MAX_PAIRS; /* 7 and 8: two tiles of like size */
+        switch (n) {
+        case 1:
+            in_place_tile(s, row, pair, form, n_rows, 1);
+            break;
+        case 2:
+            in_place_tile(s, row, pair, form, n_rows, 2);
+            break;
+        case 3:
+            in_place_tile(s, row, pair, form, n_rows, 3);
+            break;
+        case 4:
+            in_place_tile(s, row, pair, form, n_rows, 4);
+            break;
+        case 5:
+            in_place_tile(s, row, pair, form, n_rows, 5);
+            break;
+        case 6:
+            in_place_tile(s, row, pair, form, n_rows, 6);
+            break;
+        }
+    }
+}
+
+PHI_INLINE void in_place_matmul(const struct phi_matmul *a, const struct in_place_form form)
+{
+    struct in_place s = {.a = a, .stride = n_even(a->n_tokens) * PLANE_BYTES};
+    const size_t step_bytes = (size_t)form.x.pack.n_planes * s.stride;
+    const size_t part_k = PART_BYTES / step_bytes * form.x.pack.step_k / CHUNK_K * CHUNK_K;
+    for (; s.begin < a->k; s.begin = s.end) {
+        s.end = s.begin + part_k < a->k ? s.begin + part_k : a->k;
+        size_t ahead = s.end < a->k ? part_k : PHI_STRIP_ROWS * a->ld_w - s.begin;
+        s.ahead = (ptrdiff_t)(ahead * form.w_bytes);
+        size_t row = 0;
+        for (; row + MAX_TILE_ROWS <= a->n_rows; row += MAX_TILE_ROWS)
+            in_place_rows(&s, row, form, MAX_TILE_ROWS);
+        for (; row < a->n_rows; row++)
+            in_place_rows(&s, row, form, 1);
+    }
+    store_lanes(a, s.stride);
+}
+
+#endif
