@@ -9,10 +9,11 @@
 #include "kernels/x86_vec.h"
 
 enum {
-    TILE_VECS = 3,                             /* of queries */
-    TILE_KEYS = VEC_FLOATS == 16 ? 4 : 2,      /* two lanes of each make 24 or 12 sums */
-    TILE_DIMS = 2 * TILE_KEYS,                 /* as many again */
-    SCORES_LD = TILE_VECS * VEC_FLOATS,        /* of a tile's scores [PHI_KEY_BLOCK, SCORES_LD] */
+    TILE_VECS = 3, /* of queries */
+    TILE_KEYS = 4,
+    TILE_LANES = VEC_FLOATS / 8,        /* at once: 24 or 12 sums in all */
+    TILE_DIMS = TILE_KEYS * TILE_LANES, /* as many again */
+    SCORES_LD = TILE_VECS * VEC_FLOATS, /* of a tile's scores [PHI_KEY_BLOCK, SCORES_LD] */
 };
 
 /* What some row of a tile sees, and whether all rows see the whole block. */
@@ -35,39 +36,45 @@ PHI_INLINE struct key_range range_of_rows(const struct phi_attention_block *a, s
     return range;
 }
 
-/* b[i][v] = lane + (lane + 4) of the dot products of key j + i with the queries of vec v. */
-PHI_INLINE void add_lanes(const struct phi_attention_block *a, size_t row, size_t j, size_t lane,
-                          const size_t n_vecs, vec b[TILE_KEYS][TILE_VECS])
+typedef vec tile_sums[TILE_KEYS][TILE_VECS];
+
+/* Lane `lane` of the dot products of key j + i with the queries of vec v, and lane + 4 in the same loop
+ * where TILE_LANES is 2: the sum of both is b[i][v]. Else b is the lane, or is added to it. */
+PHI_INLINE void lane_sums(const struct phi_attention_block *a, size_t row, size_t j, size_t lane,
+                          const bool add, const size_t n_vecs, tile_sums b)
 {
-    vec acc[2][TILE_KEYS][TILE_VECS];
+    tile_sums acc[TILE_LANES];
     PHI_UNROLL
-    for (size_t half = 0; half < 2; half++)
+    for (size_t l = 0; l < TILE_LANES; l++)
         PHI_UNROLL
         for (size_t i = 0; i < TILE_KEYS; i++)
             PHI_UNROLL
             for (size_t v = 0; v < n_vecs; v++)
-                acc[half][i][v] = vec_all(0.0f);
+                acc[l][i][v] = vec_all(0.0f);
     const float *key = a->k + j * a->ld_kv;
     for (size_t d = lane; d < a->d; d += 8)
         PHI_UNROLL
-        for (size_t half = 0; half < 2; half++) {
+        for (size_t l = 0; l < TILE_LANES; l++) {
             vec q[TILE_VECS];
             PHI_UNROLL
             for (size_t v = 0; v < n_vecs; v++)
-                q[v] = vec_load(a->q + (d + 4 * half) * a->ld + row + v * VEC_FLOATS);
+                q[v] = vec_load(a->q + (d + 4 * l) * a->ld + row + v * VEC_FLOATS);
             PHI_UNROLL
             for (size_t i = 0; i < TILE_KEYS; i++) {
-                vec element = vec_all(key[i * a->ld_kv + d + 4 * half]);
+                vec element = vec_all(key[i * a->ld_kv + d + 4 * l]);
                 PHI_UNROLL
                 for (size_t v = 0; v < n_vecs; v++)
-                    acc[half][i][v] = vec_fma(element, q[v], acc[half][i][v]);
+                    acc[l][i][v] = vec_fma(element, q[v], acc[l][i][v]);
             }
         }
     PHI_UNROLL
     for (size_t i = 0; i < TILE_KEYS; i++)
         PHI_UNROLL
-        for (size_t v = 0; v < n_vecs; v++)
-            b[i][v] = vec_add(acc[0][i][v], acc[1][i][v]);
+        for (size_t v = 0; v < n_vecs; v++) {
+            vec sum = TILE_LANES == 2 ? vec_add(acc[0][i][v], acc[TILE_LANES - 1][i][v])
+                                      : acc[0][i][v];
+            b[i][v] = add ? vec_add(b[i][v], sum) : sum;
+        }
 }
 
 /* Step 1 of NUMERICS.md 7 for keys lo <= j < hi, both multiples of TILE_KEYS. */
@@ -75,10 +82,11 @@ PHI_INLINE void score_tile(const struct phi_attention_block *a, size_t row, size
                            const size_t n_vecs, float *s)
 {
     for (size_t j = lo; j < hi; j += TILE_KEYS) {
-        vec b[4][TILE_KEYS][TILE_VECS];
-        PHI_UNROLL
-        for (size_t lane = 0; lane < 4; lane++)
-            add_lanes(a, row, j, lane, n_vecs, b[lane]);
+        tile_sums b[4];
+/* Four pairs in a row are faster than a loop over them, eight lanes are slower. */
+#pragma GCC unroll TILE_LANES == 2 ? 4 : 1
+        for (size_t lane = 0; lane < 8 / TILE_LANES; lane++)
+            lane_sums(a, row, j, lane, TILE_LANES == 1 && lane >= 4, n_vecs, b[lane % 4]);
         PHI_UNROLL
         for (size_t i = 0; i < TILE_KEYS; i++)
             PHI_UNROLL
