@@ -180,6 +180,8 @@ struct phi_engine_options {
     enum phi_policy scheduling_policy;
     int max_waiting; /* requests that may wait for their first step; 0 = no limit */
     uint64_t seed;   /* of requests that bring none */
+    bool bind_threads; /* keep each computing thread on a core of its own, if there are as many cores
+                          and no other engine of the process has done so */
 };
 
 void phi_engine_options_init(struct phi_engine_options *o);

@@ -40,6 +40,7 @@ struct phi_pool {
     void (*on_start)(void);
     struct worker *workers; /* [n_threads]; [0] is the owner and unused */
     int n_started;
+    bool is_bound; /* its threads have a core each */
 
     phi_pool_fn fn; /* of the job: written by the owner before the ticket */
     void *context;
@@ -55,6 +56,9 @@ struct phi_pool {
     pthread_cond_t wake; /* workers: a job */
     pthread_cond_t done; /* the owner: all workers have finished it */
 };
+
+/* Two pools on the same cores would stop each other's threads in the middle of jobs. */
+static atomic_bool one_is_bound;
 
 static inline void relax(void)
 {
@@ -214,6 +218,8 @@ void phi_pool_destroy(struct phi_pool *pool)
     wake_sleepers(pool);
     for (int i = 1; i <= pool->n_started; i++)
         pthread_join(pool->workers[i].thread, NULL);
+    if (pool->is_bound)
+        atomic_store(&one_is_bound, false);
     pthread_cond_destroy(&pool->wake);
     pthread_cond_destroy(&pool->done);
     pthread_mutex_destroy(&pool->lock);
@@ -311,20 +317,49 @@ static int quota(void)
     return n < CPU_SETSIZE ? (int)n : 0;
 }
 
+/* One processor of each core that the calling thread may use; false when the system does not tell. */
+static bool own_cores(cpu_set_t *cores)
+{
+    cpu_set_t allowed, seen;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        return false; /* more than CPU_SETSIZE processors */
+    CPU_ZERO(cores);
+    CPU_ZERO(&seen);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        int core = CPU_ISSET(cpu, &allowed) ? first_sibling(cpu) : -1;
+        if (core < 0 || CPU_ISSET(core, &seen))
+            continue;
+        CPU_SET(core, &seen);
+        CPU_SET(cpu, cores);
+    }
+    return true;
+}
+
 int phi_n_cores(void)
 {
-    cpu_set_t allowed, cores;
-    int n, n_paid = quota();
-    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
-        CPU_ZERO(&cores);
-        for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-            if (CPU_ISSET(cpu, &allowed))
-                CPU_SET(first_sibling(cpu), &cores);
-        n = CPU_COUNT(&cores);
-    } else {
-        n = (int)sysconf(_SC_NPROCESSORS_ONLN); /* more than CPU_SETSIZE processors */
-    }
+    cpu_set_t cores;
+    int n_paid = quota();
+    int n = own_cores(&cores) ? CPU_COUNT(&cores) : (int)sysconf(_SC_NPROCESSORS_ONLN);
     if (n_paid > 0 && n_paid < n)
         n = n_paid;
     return n < 1 ? 1 : n;
+}
+
+bool phi_pool_bind(struct phi_pool *pool)
+{
+    cpu_set_t cores;
+    int cpu = 0;
+    if (!own_cores(&cores) || CPU_COUNT(&cores) < pool->n_threads ||
+        atomic_exchange(&one_is_bound, true))
+        return false;
+    pool->is_bound = true;
+    for (int i = 0; i < pool->n_threads; i++, cpu++) {
+        cpu_set_t one;
+        while (!CPU_ISSET(cpu, &cores))
+            cpu++;
+        CPU_ZERO(&one);
+        CPU_SET(cpu, &one);
+        pthread_setaffinity_np(i == 0 ? pthread_self() : pool->workers[i].thread, sizeof one, &one);
+    }
+    return true;
 }

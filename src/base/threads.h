@@ -29,6 +29,11 @@ int phi_pool_n_threads(const struct phi_pool *pool);
  * the owner without waking anybody. */
 void phi_pool_run(struct phi_pool *pool, size_t n_items, phi_pool_fn fn, void *context);
 
+/* Keeps each thread, the owner too, on a core of its own from now on, if the owner may use as many cores
+ * as there are threads and no other pool of this process is bound; else changes nothing and returns
+ * false. For the owner. */
+bool phi_pool_bind(struct phi_pool *pool);
+
 /* From now on items are skipped once *cancel is true, so that a job ends with those under way. What
  * the skipped ones would have written is missing: who sets this looks at *cancel after the last job.
  * NULL = never. For the owner, between jobs. */

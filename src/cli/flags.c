@@ -122,6 +122,8 @@ const struct cli_option_group cli_engine_group = {
         {.name = "scheduling-policy", .kind = CLI_CHOICE, AT(scheduling_policy),
          .argument = "P", .initial = "fcfs", .names = policy_names,
          .help = "who goes first, whoever came first or whoever has the lower priority"},
+        {.name = "bind-threads", .kind = CLI_BOOL, AT(bind_threads),
+         .help = "keep each computing thread on a core of its own, where there are as many cores"},
         {0},
     },
 };
@@ -267,6 +269,7 @@ enum phi_status cli_engine_options(const struct cli_args *args,
     out->kv_dtype = (enum phi_dtype)flags->kv_dtype;
     out->enable_prefix_caching = flags->enable_prefix_caching;
     out->scheduling_policy = (enum phi_policy)flags->scheduling_policy;
+    out->bind_threads = flags->bind_threads;
     out->seed = (uint64_t)seed;
     if (!cli_given(args, "max-num-seqs")) {
         if (n_sequences > 0 && n_sequences < (size_t)out->max_num_seqs)

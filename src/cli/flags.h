@@ -32,7 +32,7 @@ struct cli_engine_flags {
     int n_blocks, scheduling_policy;
     int64_t kv_bytes;
     double memory_utilization;
-    bool enable_prefix_caching;
+    bool enable_prefix_caching, bind_threads;
 };
 extern const struct cli_option_group cli_engine_group;
 

@@ -137,6 +137,10 @@ static void *engine_main(void *arg)
     e->start_status =
         phi_workspace_create(e->model->net, p->max_num_batched_tokens, p->max_logit_rows,
                              e->model->n_threads, &e->workspace, &e->start_error);
+    if (e->start_status == PHI_OK && e->bind_threads &&
+        !phi_pool_bind(phi_workspace_pool(e->workspace)))
+        phi_log(PHI_LOG_WARNING, "threads are not bound: there are %d of them for %d cores, or "
+                                 "another engine's are bound", e->model->n_threads, phi_n_cores());
     pthread_mutex_lock(&e->lock);
     e->started = true;
     pthread_cond_broadcast(&e->wake);
@@ -279,6 +283,7 @@ enum phi_status phi_engine_create(struct phi_model *m, const struct phi_engine_o
     e->memory = plan;
     e->seed = o->seed;
     e->max_waiting = o->max_waiting;
+    e->bind_threads = o->bind_threads;
     phi_counters_init(&e->counters);
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->wake, NULL);

@@ -22,6 +22,7 @@ struct phi_engine {
     struct phi_memory_plan memory;
     uint64_t seed;
     int max_waiting; /* 0 = no limit */
+    bool bind_threads;
     pthread_t thread;
 
     /* The engine's thread. */

@@ -282,6 +282,46 @@ static void test_n_cores(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
+static void tell_cpus(void *context, size_t item, int thread)
+{
+    cpu_set_t mine;
+    (void)item;
+    assert_int_equal(sched_getaffinity(0, sizeof mine, &mine), 0);
+    ((cpu_set_t *)context)[thread] = mine;
+    pthread_barrier_wait(&three_there);
+}
+
+/* Each on a core that no other has, one pool at a time, and not more threads than cores. */
+static void test_bind(void **state)
+{
+    (void)state;
+    struct phi_pool *pool, *other;
+    cpu_set_t before, cpus[3], both;
+    int n = phi_n_cores() < 3 ? phi_n_cores() : 3;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    assert_int_equal(phi_pool_create(CPU_COUNT(&before) + 1, NULL, &other, NULL), PHI_OK);
+    assert_false(phi_pool_bind(other));
+    phi_pool_destroy(other);
+    assert_int_equal(phi_pool_create(n, NULL, &pool, NULL), PHI_OK);
+    assert_int_equal(phi_pool_create(1, NULL, &other, NULL), PHI_OK);
+    assert_true(phi_pool_bind(pool));
+    assert_false(phi_pool_bind(other));
+    pthread_barrier_init(&three_there, NULL, (unsigned)n);
+    phi_pool_run(pool, (size_t)n, tell_cpus, cpus);
+    pthread_barrier_destroy(&three_there);
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(CPU_COUNT(&cpus[i]), 1);
+        for (int j = 0; j < i; j++) {
+            CPU_AND(&both, &cpus[i], &cpus[j]);
+            assert_int_equal(CPU_COUNT(&both), 0);
+        }
+    }
+    phi_pool_destroy(pool);
+    assert_true(phi_pool_bind(other));
+    phi_pool_destroy(other);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -296,6 +336,7 @@ int main(void)
         cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_workers_block_signals),
         cmocka_unit_test(test_n_cores),
+        cmocka_unit_test(test_bind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
