@@ -9,8 +9,6 @@
 #include "kernels/elementary.h"
 #include "model/attention_tile.h"
 
-#include <assert.h>
-
 static size_t group_size(const struct phi_config *c)
 {
     return (size_t)(c->n_heads / c->n_kv_heads);
@@ -92,19 +90,6 @@ void phi_attention_plan(struct phi_pass *p)
     cut_tiles(p);
 }
 
-char *phi_attention_kv(const struct phi_pass *p, const struct phi_batch_seq *seq, int layer,
-                       int value, size_t kv_head, size_t position)
-{
-    const struct phi_config *c = &p->net->config;
-    const struct phi_kv *kv = p->kv;
-    size_t block = seq->blocks[position / kv->block_size], slot = position % kv->block_size;
-    assert(block < kv->n_blocks);
-    size_t row = (((size_t)layer * 2 + (size_t)value) * (size_t)c->n_kv_heads + kv_head) *
-                     kv->block_size + slot;
-    return kv->data + block * kv->block_bytes +
-           row * (size_t)c->head_dim * phi_dtype_bytes(kv->dtype);
-}
-
 void phi_attention_store(struct phi_pass *p, int layer, size_t row)
 {
     const struct phi_config *c = &p->net->config;
@@ -132,7 +117,7 @@ static size_t max_rows(const struct phi_config *c)
     return phi_size_ceil_div(rows, PHI_QUERY_STEP) * PHI_QUERY_STEP;
 }
 
-/* The two ways share what lies behind the common part. */
+/* A common part, then what each of the two ways needs. */
 static void tile_layout(struct phi_tile *t, const struct phi_config *c, struct phi_layout *layout)
 {
     const size_t rows = max_rows(c), d = (size_t)c->head_dim, f = sizeof(float);

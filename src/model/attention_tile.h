@@ -10,6 +10,8 @@
 #include "base/size.h"
 #include "model/arch.h"
 
+#include <assert.h>
+
 enum {
     PHI_TILE_ROWS = 96,    /* of many: a multiple of PHI_QUERY_STEP and of most groups */
     PHI_TILE_FEW_ROWS = 8, /* at most so many are read in place */
@@ -56,8 +58,18 @@ struct phi_tile_way {
 extern const struct phi_tile_way phi_few_rows, phi_many_rows;
 
 /* Address of one head's keys (value = 0) or values (1) at `position` of a sequence. */
-char *phi_attention_kv(const struct phi_pass *p, const struct phi_batch_seq *seq, int layer,
-                       int value, size_t kv_head, size_t position);
+static inline char *phi_attention_kv(const struct phi_pass *p, const struct phi_batch_seq *seq,
+                                     int layer, int value, size_t kv_head, size_t position)
+{
+    const struct phi_config *c = &p->net->config;
+    const struct phi_kv *kv = p->kv;
+    size_t block = seq->blocks[position / kv->block_size], slot = position % kv->block_size;
+    assert(block < kv->n_blocks);
+    size_t row = (((size_t)layer * 2 + (size_t)value) * (size_t)c->n_kv_heads + kv_head) *
+                     kv->block_size + slot;
+    return kv->data + block * kv->block_bytes +
+           row * (size_t)c->head_dim * phi_dtype_bytes(kv->dtype);
+}
 
 static inline char *phi_tile_kv(const struct phi_tile *t, int value, size_t position)
 {
