@@ -9,14 +9,16 @@ from ..progress import make_bar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any, Protocol
+    from typing import Any, Protocol, Union
 
     from ..llm import LLM
-    from .gsm8k import Prompt
+
+    Message = dict[str, Any]
+    Prompt = Union[str, list[Message]]  # a text to continue, or a conversation
 
     class Asker(Protocol):
         def ask_all(self, prompts: Sequence[Prompt], max_tokens: int, stop: Sequence[str]) -> list[str]:
-            """The answer to each text or conversation."""
+            """The answer to each of the texts, or of the conversations; prompts are of one kind."""
 
 
 class EngineAsker:
@@ -29,8 +31,13 @@ class EngineAsker:
     def ask_all(self, prompts: Sequence[Prompt], max_tokens: int, stop: Sequence[str]) -> list[str]:
         from ..sampling_params import SamplingParams
         params = SamplingParams(temperature=0, max_tokens=max_tokens, stop=list(stop))
-        ask_llm = self._llm.generate if isinstance(prompts[0], str) else self._llm.chat
-        return [output.outputs[0].text for output in ask_llm(list(prompts), params, use_tqdm=self._progress)]
+        texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+        if texts:
+            outputs = self._llm.generate(texts, params, use_tqdm=self._progress)
+        else:
+            conversations = [prompt for prompt in prompts if not isinstance(prompt, str)]
+            outputs = self._llm.chat(conversations, params, use_tqdm=self._progress)
+        return [output.outputs[0].text for output in outputs]
 
 
 class ServerAsker:

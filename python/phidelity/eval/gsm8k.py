@@ -15,12 +15,9 @@ from .scores import Score, mean_score
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any, Union
+    from typing import Any
 
-    from .askers import Asker
-
-    Message = dict[str, str]
-    Prompt = Union[str, list[Message]]  # a text to continue, or a conversation
+    from .askers import Asker, Message, Prompt
 
 STRICT, FLEXIBLE = "exact_match,strict-match", "exact_match,flexible-extract"
 SHOTS_SEED = 1234
@@ -86,12 +83,12 @@ def _read_line(line: str, where: str) -> Question:
         value = json.loads(line)
     except ValueError:
         raise DataError(f"{where}: not JSON in UTF-8") from None
-    texts = [value.get(key) for key in ("question", "answer")] if isinstance(value, dict) else []
-    if not texts or not all(isinstance(text, str) and text for text in texts):
+    question, answer = (value.get("question"), value.get("answer")) if isinstance(value, dict) else (None, None)
+    if not (isinstance(question, str) and question and isinstance(answer, str) and answer):
         raise DataError(f'{where}: expected {{"question": "...", "answer": "... #### 42"}}')
-    if not _STRICT.search(texts[1]):
+    if not _STRICT.search(answer):
         raise DataError(f"{where}: the answer does not end with '#### ' and a number")
-    return Question(*texts)
+    return Question(question, answer)
 
 
 # ---------------------------------------------------------------- prompts
@@ -126,7 +123,9 @@ def _asked(question: Question) -> str:
 
 def make_prompt(question: Question, shots: Sequence[Question], settings: Settings) -> Prompt:
     """A text, or with settings.chat the messages."""
-    messages = [] if settings.system_prompt is None else [{"role": "system", "content": settings.system_prompt}]
+    messages: list[Message] = []
+    if settings.system_prompt is not None:
+        messages.append({"role": "system", "content": settings.system_prompt})
     if settings.chat and settings.multiturn:
         for shot in shots:
             messages += [{"role": "user", "content": _asked(shot)}, {"role": "assistant", "content": shot.answer}]

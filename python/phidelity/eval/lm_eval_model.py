@@ -116,7 +116,7 @@ class PhidelityLM(TemplateLM):
     # ---------------------------------------------------------------- answers
 
     def _batches(self, n: int) -> Iterable[slice]:
-        size = max(n, 1) if self.batch_size == "auto" else self.batch_size
+        size = self.batch_size if isinstance(self.batch_size, int) else max(n, 1)
         return (slice(i, i + size) for i in range(0, n, size))
 
     def _generate(self, prompts: Sequence[list[int]], params: Sequence[SamplingParams],
@@ -135,7 +135,7 @@ class PhidelityLM(TemplateLM):
         params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0, detokenize=False)
         outputs = self._generate(prompts, [params] * len(prompts), disable_tqdm)
         answers = []
-        for (key, _, continuation), ids, output in zip(requests, prompts, outputs):
+        for (key, _context, continuation), ids, output in zip(requests, prompts, outputs):
             first = max(len(ids) - len(continuation), 1)
             found = [at[token] for token, at in zip(ids[first:], output.prompt_logprobs[first:])]
             answer = (sum(p.logprob for p in found), all(p.rank == 1 for p in found))
@@ -184,6 +184,7 @@ class PhidelityLM(TemplateLM):
         params = [self._params(request.args[1]) for request in requests]
         prompts = []
         for request, p in zip(requests, params):
+            assert p.max_tokens is not None  # _params sets it
             room = self.max_length - p.max_tokens
             if room < 1:
                 raise ValidationError(f"answers of {p.max_tokens} tokens leave no room for a prompt in the context of "

@@ -40,21 +40,26 @@ def _judged(task: Task, scores: Sequence[Score], rtol: float, at_least: bool) ->
     return [judge(by_metric[metric], value, rtol, at_least) for metric, value in expected.items()]
 
 
+def _count(limit: float | None, n: int) -> int | None:
+    """A limit as a number of questions: under 1 it is a share of the n."""
+    if limit is None:
+        return None
+    return math.ceil(n * limit) if limit < 1 else int(limit)
+
+
 class _FileTask:
     """A task whose questions are here. All that can be wrong with its files is found when it is made."""
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task, file: str) -> None:
         _check_metrics(task, (gsm8k.STRICT, gsm8k.FLEXIBLE))
         self.name = task.name
-        self.questions = gsm8k.read_questions(task.file)
+        self.questions = gsm8k.read_questions(file)
         self.pool = None if task.shots is None else gsm8k.read_questions(task.shots)
         max_tokens, stop = greedy_settings(config.gen_kwargs)
-        limit = config.limit
-        if limit is not None and limit < 1:
-            limit = math.ceil(len(self.questions) * limit)
         self.settings = gsm8k.Settings(
             N_SHOTS if config.num_fewshot is None else config.num_fewshot, config.apply_chat_template,
-            config.fewshot_as_multiturn, limit, max_tokens, stop, config.system_prompt)
+            config.fewshot_as_multiturn, _count(config.limit, len(self.questions)), max_tokens, stop,
+            config.system_prompt)
         self.prompts = gsm8k.make_prompts(self.questions, self.pool, self.settings)
 
     def run(self, asker: Asker) -> gsm8k.Result:
@@ -101,7 +106,7 @@ def run(config: Config, *, url: str | None = None, api_key: str | None = None, l
     ServerError, and what LLM raises.
     """
     began_s = time.monotonic()
-    files = [_FileTask(config, task) for task in config.tasks if task.file is not None]
+    files = [_FileTask(config, task, task.file) for task in config.tasks if task.file is not None]
     names = [task.name for task in config.tasks if task.file is None]
     manager = None
     if names:

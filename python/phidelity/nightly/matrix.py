@@ -53,7 +53,7 @@ _DEFAULTS: dict[str, Any] = {
     "title": "Nightly", "dtypes": ["auto"], "quantizations": ["none"], "contexts": ["auto"], "flags": [],
     "limits": {}, "skip": [], "steps": list(STEPS), "time_limit_s": 600, "align": {}, "eval": {},
 }
-_DEFAULT_PARTS = {
+_DEFAULT_PARTS: dict[str, dict[str, float]] = {
     "latency": {"input_len": 128, "output_len": 64, "batch_size": 1, "num_iters": 5, "num_iters_warmup": 1},
     "startup": {"num_iters_cold": 1, "num_iters_warmup": 1, "num_iters_warm": 3},
     "changes": {"accuracy": 0.01, "score": 0.01, "speed": 0.15, "memory": 0.1},
