@@ -225,7 +225,10 @@ def arguments_of():
     parser.add_argument("--output", type=int, default=64, help="tokens of each answer")
     parser.add_argument("--requests", default="1,8,16", help="how many at once")
     parser.add_argument("--json", type=Path, help="write all rounds there")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.rounds < 1:
+        parser.error("--rounds: at least 1")
+    return arguments
 
 
 def main():

@@ -422,6 +422,23 @@ class Serve(Case):
         self.assertEqual(values["model_id"], str(CODE))
 
 
+class ReportRows(Case):
+    def test_table(self):
+        script = Path(os.environ["PHI_TESTS"]).parent / "bench" / "report_rows.py"
+        result = subprocess.run([sys.executable, str(script), str(CODE), "--program", PROGRAM, "--rounds", "1", "--formats",
+                                 "float16,w8a8"], capture_output=True, text=True, timeout=300)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in result.stdout.splitlines()[2:]]
+        ours = [row for row in rows if not row[0].startswith("NPU")]
+        self.assertEqual([row[:3] for row in ours], [[name, *shape] for shape in (["9", "32"], ["9", "64"], ["9", "128"],
+                                                                                  ["140", "128"])
+                                                     for name in ("float16", "w8a8")])
+        self.assertEqual([row for row in rows if row not in ours], [["NPU, as reported", "9", "64", "25.9", "2.47", "2.71"]])
+        for row in ours:
+            self.assertGreater(float(row[3]), 0)
+            self.assertGreater(float(row[5]), 0)
+
+
 class Startup(Case):
     def test_report(self):
         path = self.folder / "out.json"
