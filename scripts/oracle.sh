@@ -30,15 +30,13 @@ if [ -z "${PHI_ORACLE_PYTHON:-}" ] &&
     echo "making $venv"
     make_venv || give_up "cannot make $venv"
 fi
-# A process for each core, four at most (they hold models); each torch has one thread, since most of
-# the suite is Python.
+# A process for each core, four at most (they hold models).
 workers=$(nproc)
 [ "$workers" -le 4 ] || workers=4
 mkdir -p "$build"
 report=$build/oracle.xml
 rm -f "$report"
-PHIDELITY=$PWD/$build/phidelity PHI_BUILD=$PWD/$build TOKENIZERS_PARALLELISM=false \
-    OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} \
+PHIDELITY=$PWD/$build/phidelity PHI_BUILD=$PWD/$build \
     "$python" -m pytest tests/oracle -n "$workers" --dist loadfile --junitxml="$report" -q </dev/null
 status=$?
 python3 scripts/summary.py "$report" || status=1
