@@ -46,7 +46,7 @@ PHI_INLINE __m256 step_pairs(__m256 acc, const void *w, const void *x)
 
 enum {
     TILE_ROWS = 4,   /* rows of 4 KiB share a set of the L1 cache: more would push each other out */
-    TILE_TOKENS = 4, /* the most that a tile is made for */
+    TILE_TOKENS = 3, /* the most that a tile is made for: what sixteen registers hold */
     CHUNK_K = 32,    /* elements between two prefetches: a cache line of 16-bit weights */
 };
 
@@ -124,7 +124,7 @@ PHI_INLINE void rows_tile(const struct phi_matmul *a, size_t row, size_t token,
     }
 }
 
-/* tile_tokens <= TILE_TOKENS is what the registers hold: 3 of sixteen, 4 of thirty-two. */
+/* tile_tokens <= TILE_TOKENS; with AVX-512 it is 1, more tokens being x86_in_place.h's. */
 PHI_INLINE void rows_matmul(const struct phi_matmul *a, const struct dot_form form,
                             const size_t tile_tokens)
 {
