@@ -372,6 +372,17 @@ void phi_acts_store(const struct phi_kernels *k, const struct phi_acts *a, size_
         memcpy(row, x, n * sizeof *x);
 }
 
+void phi_acts_move(const struct phi_acts *a, size_t to, size_t from)
+{
+    const size_t row_bytes = a->ld * (a->quant ? 1 : phi_dtype_bytes(a->dtype));
+    char *data = a->data;
+    memmove(data + to * row_bytes, data + from * row_bytes, row_bytes);
+    if (!a->quant)
+        return;
+    memmove(a->sums + to * a->ld_sums, a->sums + from * a->ld_sums, a->ld_sums * sizeof *a->sums);
+    a->scales[to] = a->scales[from];
+}
+
 void phi_matrix_row(const struct phi_kernels *k, const struct phi_matrix *m, size_t row, float *out)
 {
     const char *p = (const char *)m->data + row * m->n_cols * phi_dtype_bytes(m->dtype);

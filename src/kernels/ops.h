@@ -70,6 +70,9 @@ static inline void *phi_acts_row(const struct phi_acts *a, size_t r)
     return (char *)a->data + r * a->ld * phi_dtype_bytes(a->dtype);
 }
 
+/* Row `to` becomes what row `from` is, in whatever form. */
+void phi_acts_move(const struct phi_acts *a, size_t to, size_t from);
+
 /* Kernels, threads and their private room. Owned by one thread, which is the one that calls ops. */
 struct phi_compute {
     const struct phi_kernels *kernels;

@@ -67,6 +67,7 @@ struct phi_workspace {
     float *cos, *sin;     /* [T, rotary_dim / 2] */
     uint32_t *row_seq;    /* [T] sequence of each row */
     struct phi_attn_tile *tiles; /* [T] */
+    struct phi_batch_seq *kept;  /* [max_logit_rows] of the rows whose logits are wanted */
     struct phi_acts head_in;     /* [max_logit_rows, H] */
 };
 
@@ -75,7 +76,8 @@ struct phi_pass {
     const struct phi_net *net;
     struct phi_workspace *ws;
     const struct phi_kv *kv;
-    const struct phi_batch *batch;
+    const struct phi_batch *batch; /* the caller's, and from some point on `kept` */
+    struct phi_batch kept;
     size_t n_tiles, n_parts; /* attention: into how many a tile's spans are cut */
     int layer;
 };
@@ -84,7 +86,7 @@ struct phi_arch_ops {
     const char *name;
     enum phi_status (*bind)(struct phi_net *net, struct phi_error *err);
     /* ws->x [n_tokens, H] -> ws->x, through layer i. ws->h holds the layer's normed input before and
-     * that of the next layer, where there is one, after it. */
+     * that of the next layer, where there is one, after it. phi_step_attention may leave fewer rows. */
     void (*layer)(struct phi_pass *p, int i);
 };
 
@@ -99,8 +101,13 @@ void phi_step_residual(struct phi_pass *p, float *a, const float *b, const struc
                        const struct phi_linear *next);
 /* The same with the norm that the layer behind layer i begins with. */
 void phi_step_end_layer(struct phi_pass *p, int i, float *a, const float *b);
-/* ws->h -> ws->qkv -> (head norms, rotary, KV write, attention) -> ws->attn -> ws->y. */
+/* ws->h -> ws->qkv -> (head norms, rotary, KV write, attention) -> ws->attn -> ws->y. Behind the last
+ * layer's KV write only the rows whose logits are wanted go on (unless a probe looks at all): whoever
+ * calls reads p->batch->n_tokens afterwards. */
 void phi_step_attention(struct phi_pass *p, int layer);
+/* Goes on with the rows of logit_rows alone: row i of ws->x, ws->h and the queries in ws->qkv is then
+ * logit row i, and p->batch says so. */
+void phi_step_keep_logit_rows(struct phi_pass *p);
 /* The pass is given up; what has been computed may have gaps. */
 bool phi_step_cancelled(const struct phi_pass *p);
 /* Shows a tensor [n_tokens, H] to the batch's probe, where there is one, as "name.i". */

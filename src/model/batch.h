@@ -36,7 +36,7 @@ struct phi_batch {
     size_t n_tokens;
     const struct phi_batch_seq *seqs; /* in rising first_row, covering all rows */
     size_t n_seqs;
-    const uint32_t *logit_rows; /* [n_logit_rows] distinct rows whose logits are wanted */
+    const uint32_t *logit_rows; /* [n_logit_rows] rows whose logits are wanted, rising */
     size_t n_logit_rows;
     float *logits;             /* out: [n_logit_rows, vocab_size] */
     const atomic_bool *cancel; /* NULL, or checked before each item of each parallel stage */

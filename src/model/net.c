@@ -155,6 +155,7 @@ static void layout_buffers(struct phi_workspace *ws, const struct phi_net *net, 
     ws->sin = phi_layout_take(l, t * pairs, f);
     ws->row_seq = phi_layout_take(l, t, sizeof *ws->row_seq);
     ws->tiles = phi_layout_take(l, t, sizeof *ws->tiles);
+    ws->kept = phi_layout_take(l, ws->max_logit_rows, sizeof *ws->kept);
     ws->head_in = take_acts(l, acts, ws->max_logit_rows, h);
 }
 
@@ -246,7 +247,7 @@ static void head_row(struct phi_pass *p, size_t i, int thread)
 {
     const struct phi_net *net = p->net;
     size_t h = (size_t)net->config.hidden_size;
-    float *x = p->ws->x + p->batch->logit_rows[i] * h;
+    float *x = p->ws->x + i * h;
     (void)thread;
     phi_norm_row(net, &net->final_norm, x, x, h);
     const struct phi_acts in = phi_acts_for(&p->ws->head_in, &net->head);
@@ -266,6 +267,8 @@ static void run_layers(struct phi_pass *p)
         net->arch->layer(p, i);
         phi_step_probe(p, "hidden", i + 1, ws->x);
     }
+    if (batch->probe)
+        phi_step_keep_logit_rows(p);
     phi_step_rows(p, head_row, batch->n_logit_rows);
     const struct phi_acts in = phi_acts_for(&ws->head_in, &net->head);
     phi_op_linear(&ws->compute, &net->head, &in, batch->n_logit_rows, batch->logits,

@@ -67,8 +67,8 @@ static void layer(struct phi_pass *p, int i)
     struct phi_workspace *ws = p->ws;
     const struct phi_acts in = phi_acts_for(&ws->h, &l->qkv); /* up takes the same form */
     const struct phi_acts down_in = phi_acts_for(&ws->act, &l->down);
-    size_t n = p->batch->n_tokens;
     phi_step_attention(p, i);
+    const size_t n = p->batch->n_tokens;
     phi_op_linear(&ws->compute, &l->up, &in, n, ws->ff, ws->ld_ff);
     phi_step_rows(p, gelu_row, n);
     phi_op_linear(&ws->compute, &l->down, &down_in, n, ws->y2, l->down.n_out);

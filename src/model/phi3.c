@@ -87,8 +87,8 @@ static void layer(struct phi_pass *p, int i)
     struct phi_workspace *ws = p->ws;
     const struct phi_acts up_in = phi_acts_for(&ws->h, &l->up);
     const struct phi_acts down_in = phi_acts_for(&ws->act, &l->down);
-    size_t n = p->batch->n_tokens;
     phi_step_attention(p, i);
+    const size_t n = p->batch->n_tokens;
     phi_step_probe(p, "attention", i, ws->y);
     phi_step_residual(p, ws->y, NULL, &l->mlp_norm, &l->up);
     phi_op_linear(&ws->compute, &l->up, &up_in, n, ws->ff, ws->ld_ff);

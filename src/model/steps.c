@@ -1,7 +1,9 @@
 /* steps.c: the steps that layers of every architecture are made of (arch.h). */
 #include "model/attention.h"
 
+#include <assert.h>
 #include <stdio.h>
+#include <string.h>
 
 bool phi_step_cancelled(const struct phi_pass *p)
 {
@@ -100,6 +102,47 @@ void phi_step_end_layer(struct phi_pass *p, int i, float *a, const float *b)
     phi_step_residual(p, a, b, next ? &next->input_norm : NULL, next ? &next->qkv : NULL);
 }
 
+/* ---------------------------------------------------------------- rows that go on */
+
+static void keep_row(struct phi_pass *p, size_t to, size_t from)
+{
+    struct phi_workspace *ws = p->ws;
+    const struct phi_layer *l = &p->net->layers[p->layer];
+    const struct phi_acts h = phi_acts_for(&ws->h, &l->qkv);
+    const size_t n = (size_t)p->net->config.hidden_size;
+    if (to == from)
+        return;
+    memmove(ws->x + to * n, ws->x + from * n, n * sizeof *ws->x);
+    memmove(ws->qkv + to * ws->ld_qkv, ws->qkv + from * ws->ld_qkv, l->attn_out.n_in * sizeof *ws->qkv);
+    phi_acts_move(&h, to, from);
+}
+
+/* Consecutive rows of a sequence stay together. */
+void phi_step_keep_logit_rows(struct phi_pass *p)
+{
+    const struct phi_batch *all = p->batch;
+    struct phi_batch_seq *kept = p->ws->kept;
+    size_t n_seqs = 0;
+    for (uint32_t i = 0; i < all->n_logit_rows; i++) {
+        const uint32_t row = all->logit_rows[i];
+        const struct phi_batch_seq *seq = &all->seqs[p->ws->row_seq[row]];
+        const bool follows = i > 0 && all->logit_rows[i - 1] + 1 == row && row > seq->first_row;
+        assert(i == 0 || all->logit_rows[i - 1] < row);
+        keep_row(p, i, row);
+        if (!follows)
+            kept[n_seqs++] = (struct phi_batch_seq){
+                .first_row = i, .first_position = seq->first_position + (row - seq->first_row),
+                .blocks = seq->blocks, .long_regime = seq->long_regime};
+        kept[n_seqs - 1].n_rows++;
+    }
+    p->kept = *all;
+    p->kept.n_tokens = all->n_logit_rows;
+    p->kept.seqs = kept;
+    p->kept.n_seqs = n_seqs;
+    p->batch = &p->kept;
+    phi_attention_plan(p);
+}
+
 /* ---------------------------------------------------------------- attention */
 
 /* One row of qkv: head norms, rotation of queries and keys, KV write. */
@@ -148,9 +191,10 @@ void phi_step_attention(struct phi_pass *p, int layer)
     struct phi_workspace *ws = p->ws;
     const struct phi_acts in = phi_acts_for(&ws->h, &l->qkv);
     const struct phi_acts attn = phi_acts_for(&ws->attn, &l->attn_out);
-    size_t n = p->batch->n_tokens;
-    phi_op_linear(&ws->compute, &l->qkv, &in, n, ws->qkv, ws->ld_qkv);
-    phi_step_rows(p, qkv_row, n);
+    phi_op_linear(&ws->compute, &l->qkv, &in, p->batch->n_tokens, ws->qkv, ws->ld_qkv);
+    phi_step_rows(p, qkv_row, p->batch->n_tokens);
+    if (layer + 1 == p->net->config.n_layers && !p->batch->probe)
+        phi_step_keep_logit_rows(p);
     attend(p, layer, &attn);
-    phi_op_linear(&ws->compute, &l->attn_out, &attn, n, ws->y, l->attn_out.n_out);
+    phi_op_linear(&ws->compute, &l->attn_out, &attn, p->batch->n_tokens, ws->y, l->attn_out.n_out);
 }

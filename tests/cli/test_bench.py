@@ -111,6 +111,7 @@ class Latency(Case):
         for key in ("decode_tok_s", "prefill_tok_s", "bytes_per_token", "read_bandwidth_gbs", "decode_bandwidth_ratio",
                     "prefill_peak_ratio", "arithmetic_peak_gflops"):
             self.assertGreater(values[key], 0, key)
+        self.assertLess(values["prefill_computed_peak_ratio"], values["prefill_peak_ratio"])
         # A run's 3 x 5 tokens cannot come faster than decode says.
         self.assertLess(12 / values["decode_tok_s"], max(values["latencies"]))
 

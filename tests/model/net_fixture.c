@@ -92,7 +92,8 @@ static void chunk_forward(struct run *run, struct phi_workspace *ws, size_t begi
     struct phi_error err;
     const struct phi_config *c = &run->f->config;
     struct phi_batch_seq seqs[FIXTURE_MAX_SEQS];
-    size_t n_seqs = run->o->n_beside + 1, own = n_seqs / 2, row = 0;
+    size_t n_seqs = run->o->n_beside + 1, own = n_seqs / 2, row = 0, n_wanted = 0;
+    const size_t step = run->o->gap + 1, vocab = (size_t)c->vocab_size;
     bool long_regime = c->rope_type == PHI_ROPE_LONGROPE &&
                        run->n > (size_t)c->original_max_position_embeddings;
     for (size_t s = 0; s < n_seqs; s++) {
@@ -101,14 +102,21 @@ static void chunk_forward(struct run *run, struct phi_workspace *ws, size_t begi
         for (size_t i = 0; i < n_rows; i++, row++) {
             run->tokens[row] = s == own ? run->ids[begin + i]
                                         : (run->ids[begin + i] * 7 + (int32_t)s) % c->vocab_size;
-            if (s == own)
-                run->rows[i] = (uint32_t)row;
+            if (s == own && (begin + i) % step == step - 1)
+                run->rows[n_wanted++] = (uint32_t)row;
         }
     }
     struct phi_batch b = {.tokens = run->tokens, .n_tokens = row, .seqs = seqs, .n_seqs = n_seqs,
-                          .logit_rows = run->rows, .n_logit_rows = n_rows, .logits = logits,
+                          .logit_rows = run->rows, .n_logit_rows = n_wanted, .logits = logits,
                           .probe = run->o->probe, .probe_context = run->o->probe_context};
     CHECK(phi_forward(run->f->net, ws, &run->kv, &b, &err));
+    for (size_t i = n_rows; i-- > 0 && step > 1;) { /* each to its position, from the last one on */
+        float *to = logits + i * vocab;
+        if ((begin + i) % step == step - 1)
+            memmove(to, logits + --n_wanted * vocab, vocab * sizeof *to);
+        else
+            memset(to, 0, vocab * sizeof *to);
+    }
 }
 
 float *net_fixture_logits(const struct net_fixture *f, const int32_t *ids, size_t n,

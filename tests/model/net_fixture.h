@@ -27,13 +27,15 @@ struct run_options {
     int n_threads;      /* 0 = 1 */
     size_t chunk;       /* rows per forward; 0 = all at once */
     size_t n_beside;    /* other sequences in every batch */
+    size_t gap;         /* between the positions whose logits are asked for; 0 = none, all are */
     uint32_t block_size; /* 0 = 16 */
     enum phi_dtype kv_dtype; /* PHI_AUTO = the net's */
     void (*probe)(void *context, const char *name, const float *data, size_t n_cols);
     void *probe_context;
 };
 
-/* Logits of every position, float32 [n, vocab_size]; the caller frees with free(). */
+/* Logits of every position, float32 [n, vocab_size]; zeros where none are asked for. The caller frees
+ * with free(). */
 float *net_fixture_logits(const struct net_fixture *f, const int32_t *ids, size_t n,
                           const struct run_options *o);
 

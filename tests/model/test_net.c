@@ -215,6 +215,31 @@ static void test_bits_do_not_depend_on_the_way(void **state)
     }
 }
 
+/* Rows without logits leave the last layer behind its keys and values. */
+static void test_bits_of_some_rows(void **state)
+{
+    static const struct run_options some[] = {
+        {.gap = 1}, {.gap = 2, .chunk = 9, .n_beside = 2}, {.gap = 10, .chunk = 4, .n_threads = 2}};
+    (void)state;
+    for (size_t i = 0; i < N_HASHES; i++) {
+        struct net_fixture f;
+        int32_t ids[N_TOKENS];
+        net_fixture_open(&f, golden_hashes[i].dir, golden_hashes[i].dtype, best());
+        fill_tokens(ids, &f);
+        const size_t n = phi_size_min(N_TOKENS, (size_t)f.config.max_position_embeddings);
+        const size_t vocab = (size_t)f.config.vocab_size;
+        float *all = net_fixture_logits(&f, ids, n, &(struct run_options){0});
+        for (size_t s = 0; s < sizeof some / sizeof some[0]; s++) {
+            float *part = net_fixture_logits(&f, ids, n, &some[s]);
+            for (size_t row = some[s].gap; row < n; row += some[s].gap + 1)
+                assert_memory_equal(all + row * vocab, part + row * vocab, vocab * sizeof *all);
+            free(part);
+        }
+        free(all);
+        net_fixture_close(&f);
+    }
+}
+
 /* A context of several spans (NUMERICS.md 7), on random weights, cut in ways that put the span borders
  * everywhere; with and without a window. */
 static void test_long_context(void **state)
@@ -313,6 +338,7 @@ int main(void)
         cmocka_unit_test(test_goldens),
         cmocka_unit_test(test_golden_hashes_on_every_isa),
         cmocka_unit_test(test_bits_do_not_depend_on_the_way),
+        cmocka_unit_test(test_bits_of_some_rows),
         cmocka_unit_test(test_long_context),
         cmocka_unit_test(test_cancelled_within_a_stage),
     };

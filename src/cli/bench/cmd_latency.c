@@ -174,11 +174,14 @@ static enum phi_status measure(struct latency *l, struct phi_error *err)
 struct summary {
     double bytes_per_token, decode_tok_s, prefill_tok_s, read_gbs, peak_gflops, decode_ratio,
         prefill_ratio;
+    double computed_ratio; /* prefill_ratio without the operations that were left out */
 };
 
 static struct summary summarise(struct latency *l)
 {
     const struct own_flags *own = &l->flags->own;
+    const double left_out = bench_cost_skipped_flops(&l->cost, own->input_len) /
+                            bench_cost_prefill_flops(&l->cost, own->input_len);
     return (struct summary){
         .bytes_per_token = bench_cost_decode_bytes(&l->cost, own->batch_size * own->n,
                                                    own->input_len, own->output_len),
@@ -188,6 +191,7 @@ static struct summary summarise(struct latency *l)
         .peak_gflops = bench_median(&l->peak) / 1e9,
         .decode_ratio = bench_median(&l->decode_ratio),
         .prefill_ratio = bench_median(&l->prefill_ratio),
+        .computed_ratio = bench_median(&l->prefill_ratio) * (1 - left_out),
     };
 }
 
@@ -200,8 +204,10 @@ static void print(struct cli_out *out, const struct latency *l, const struct sum
         cli_out_printf(out, "%d%% percentile latency: %.6f seconds\n", bench_percentages[i],
                        bench_percentile(&sorted, bench_percentages[i]));
     cli_out_printf(out,
-                   "Prefill: %.1f tokens/s, %.1f%% of the arithmetic peak (%.1f GFLOP/s, %s)\n",
-                   s->prefill_tok_s, 100 * s->prefill_ratio, s->peak_gflops, kind);
+                   "Prefill: %.1f tokens/s, %.1f%% of the arithmetic peak (%.1f GFLOP/s, %s), "
+                   "%.1f%% by what is computed\n",
+                   s->prefill_tok_s, 100 * s->prefill_ratio, s->peak_gflops, kind,
+                   100 * s->computed_ratio);
     cli_out_printf(out,
                    "Decode: %.2f tokens/s at %.1f MB a token, %.1f%% of the read bandwidth "
                    "(%.1f GB/s)\n",
@@ -212,13 +218,14 @@ static void print(struct cli_out *out, const struct latency *l, const struct sum
 /* vLLM's keys, then ours. */
 static json_t *to_json(const struct latency *l, const struct summary *s)
 {
-    return json_pack("{s:f, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "avg_latency",
+    return json_pack("{s:f, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "avg_latency",
                      bench_mean(&l->seconds), "latencies", bench_numbers_json(&l->seconds),
                      "percentiles", bench_percentiles_json(&l->seconds), "decode_tok_s",
                      s->decode_tok_s, "prefill_tok_s", s->prefill_tok_s, "bytes_per_token",
                      s->bytes_per_token, "read_bandwidth_gbs", s->read_gbs,
                      "arithmetic_peak_gflops", s->peak_gflops, "decode_bandwidth_ratio",
-                     s->decode_ratio, "prefill_peak_ratio", s->prefill_ratio);
+                     s->decode_ratio, "prefill_peak_ratio", s->prefill_ratio,
+                     "prefill_computed_peak_ratio", s->computed_ratio);
 }
 
 static int tell(struct latency *l)

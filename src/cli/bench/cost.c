@@ -2,13 +2,17 @@
 #include "cli/bench/cost.h"
 #include "base/dtype.h"
 
-/* Weights of one layer's matrices. */
+/* Weights of one layer's matrices: those that make queries, keys and values, and all. */
+static double qkv_weights(const struct phi_config *c)
+{
+    return (double)c->hidden_size * (c->n_heads + 2 * c->n_kv_heads) * c->head_dim;
+}
+
 static double layer_weights(const struct phi_config *c)
 {
-    double hidden = c->hidden_size, queries = (double)c->n_heads * c->head_dim;
-    double keys = (double)c->n_kv_heads * c->head_dim;
+    double hidden = c->hidden_size;
     int n_mlp = c->arch == PHI_ARCH_PHI3 ? 3 : 2; /* gate, up and down, or fc1 and fc2 */
-    return hidden * (2 * queries + 2 * keys) + n_mlp * hidden * c->intermediate_size;
+    return qkv_weights(c) + hidden * c->n_heads * c->head_dim + n_mlp * hidden * c->intermediate_size;
 }
 
 /* Bytes of the table of embeddings, of which a step reads but a row for each token. It stays as in
@@ -48,7 +52,9 @@ enum phi_status bench_cost_init(struct bench_cost *c, const char *folder, bool o
         .kv_bytes_per_token = (double)engine->kv_bytes_per_token,
         .token_flops = 2 * layer_weights(&config) * config.n_layers,
         .pair_flops = 4.0 * config.n_heads * config.head_dim * config.n_layers,
+        .last_flops = 2 * (layer_weights(&config) - qkv_weights(&config)),
         .head_flops = 2.0 * config.vocab_size * config.hidden_size,
+        .n_layers = config.n_layers,
         .window = config.sliding_window,
         .arithmetic = best_arithmetic(model, limits),
     };
@@ -73,10 +79,22 @@ double bench_cost_decode_bytes(const struct bench_cost *c, int n_answers, int in
     return c->step_bytes / n_answers + mean * c->kv_bytes_per_token;
 }
 
-double bench_cost_prefill_flops(const struct bench_cost *c, int input_len)
+/* Pairs of a query of the prompt and a key that it sees. */
+static double pairs_of(const struct bench_cost *c, int input_len)
 {
     double pairs = 0;
     for (int i = 1; i <= input_len; i++)
         pairs += keys_of(c, i);
-    return c->token_flops * input_len + c->pair_flops * pairs + c->head_flops;
+    return pairs;
+}
+
+double bench_cost_prefill_flops(const struct bench_cost *c, int input_len)
+{
+    return c->token_flops * input_len + c->pair_flops * pairs_of(c, input_len) + c->head_flops;
+}
+
+double bench_cost_skipped_flops(const struct bench_cost *c, int input_len)
+{
+    double pairs = pairs_of(c, input_len) - keys_of(c, input_len);
+    return c->last_flops * (input_len - 1) + c->pair_flops / c->n_layers * pairs;
 }

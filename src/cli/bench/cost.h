@@ -12,7 +12,9 @@ struct bench_cost {
     double kv_bytes_per_token; /* of one token of context */
     double token_flops;        /* of one token in all layers' products with weights */
     double pair_flops;         /* of attention, for one query and one key in all layers */
+    double last_flops;         /* of one token in the last layer, behind its keys and values */
     double head_flops;         /* of one row of logits */
+    int n_layers;
     int window;                /* contexts are no longer for attention; 0 = no limit */
     enum phi_limit arithmetic; /* what the products can be made of at best */
 };
@@ -34,5 +36,8 @@ double bench_cost_decode_bytes(const struct bench_cost *c, int n_answers, int in
 
 /* Operations of one prompt, up to the logits of its last token. */
 double bench_cost_prefill_flops(const struct bench_cost *c, int input_len);
+
+/* Of those, what is left out: in the last layer, behind its keys and values, all but one row. */
+double bench_cost_skipped_flops(const struct bench_cost *c, int input_len);
 
 #endif
