@@ -169,10 +169,12 @@ double phi_peak_int4_dot(unsigned features)
     return 0.0;
 }
 
-unsigned long long phi_peak_read(const void *p, size_t n)
+unsigned long long phi_peak_read(const void *p, size_t n, size_t ahead)
 {
     unsigned long long sum[8] = {0}, line[8];
     for (size_t i = 0; i < n; i += sizeof line) {
+        if (ahead > 0)
+            __builtin_prefetch((const char *)p + i + ahead, 0, 2);
         memcpy(line, (const char *)p + i, sizeof line);
         for (int j = 0; j < 8; j++)
             sum[j] += line[j];

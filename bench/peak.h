@@ -16,7 +16,8 @@ double phi_peak_int8_dot(unsigned features);
 /* The same where one of the factors has four bits, which saves some of the three. */
 double phi_peak_int4_dot(unsigned features);
 
-/* Reads n bytes (a multiple of 64) once. The sum is returned so that the reads happen. */
-unsigned long long phi_peak_read(const void *p, size_t n);
+/* Reads n bytes (a multiple of 64) once, naming to the second-level cache what stands `ahead` bytes
+ * further on, also beyond the end; 0 = names nothing. The sum is returned so that the reads happen. */
+unsigned long long phi_peak_read(const void *p, size_t n, size_t ahead);
 
 #endif

@@ -1,5 +1,6 @@
 /* alloc.c: see alloc.h. */
 #include "base/alloc.h"
+#include "base/huge_pages.h"
 #include "base/size.h"
 
 #include <stdatomic.h>
@@ -63,9 +64,8 @@ void *phi_pages_alloc(size_t n_bytes)
 {
     if (refuse() || n_bytes == 0)
         return NULL;
-    void *p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return p == MAP_FAILED ? NULL : p;
+    return phi_huge_map(n_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
 }
 
 void phi_pages_free(void *p, size_t n_bytes)

@@ -15,8 +15,8 @@ void *phi_realloc(void *old, size_t n, size_t size);       /* old stays valid on
 void *phi_alloc_aligned(size_t alignment, size_t n_bytes); /* zeroed; free with phi_free */
 void phi_free(void *p);
 
-/* Whole pages, zeroed by the system when first touched, so that a large pool costs only what is
- * used of it. Free with phi_pages_free and the same size. */
+/* Whole pages, huge ones for large sizes (huge_pages.h), zeroed by the system when first touched, so
+ * that a large pool costs only what is used of it. Free with phi_pages_free and the same size. */
 void *phi_pages_alloc(size_t n_bytes);
 void phi_pages_free(void *p, size_t n_bytes); /* NULL is fine */
 

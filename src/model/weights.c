@@ -25,7 +25,7 @@ void phi_weights_deinit(struct phi_weights *w)
 {
     phi_weights_finish(w);
     for (struct phi_weights_block *b = w->blocks; b; b = b->next)
-        phi_free(b->data);
+        phi_pages_free(b->data, b->n_bytes);
     phi_arena_deinit(&w->arena);
     *w = (struct phi_weights){0};
 }
@@ -106,12 +106,14 @@ enum phi_status phi_weights_float_dtype(const struct phi_tensor *t, enum phi_dty
 
 void *phi_weights_add_block(struct phi_weights *w, size_t n, size_t size)
 {
+    size_t n_bytes;
+    if (!phi_size_mul(n, size, &n_bytes))
+        return NULL;
     struct phi_weights_block *b = phi_arena_alloc(&w->arena, 1, sizeof *b);
-    void *data = b ? phi_alloc(n, size) : NULL;
+    void *data = b ? phi_pages_alloc(n_bytes) : NULL;
     if (!data)
         return NULL;
-    b->data = data;
-    b->next = w->blocks;
+    *b = (struct phi_weights_block){w->blocks, data, n_bytes};
     w->blocks = b;
     return data;
 }
@@ -303,13 +305,13 @@ enum phi_status phi_weights_matrix(struct phi_weights *w, struct phi_matrix *out
 }
 
 /* Random values are only needed until they are quantised. */
-static void drop_dummy(struct phi_weights *w, struct phi_weights_block *block, uint64_t n_bytes)
+static void drop_dummy(struct phi_weights *w, struct phi_weights_block *block)
 {
     if (w->options->weights)
         return;
-    phi_free(block->data);
+    phi_pages_free(block->data, block->n_bytes);
     block->data = NULL;
-    w->converted_bytes -= n_bytes;
+    w->converted_bytes -= block->n_bytes;
 }
 
 enum phi_status phi_weights_linear(struct phi_weights *w, struct phi_matrix *out, size_t n_rows,
@@ -326,9 +328,8 @@ enum phi_status phi_weights_linear(struct phi_weights *w, struct phi_matrix *out
     if (!quant)
         return narrow(w, out, name, err);
     struct phi_weights_block *floats = w->blocks;
-    uint64_t n_bytes = n_rows * phi_matrix_row_bytes(out);
     PHI_TRY(phi_weights_quantize(w, out, quant, stem, err));
-    drop_dummy(w, floats, n_bytes);
+    drop_dummy(w, floats);
     return PHI_OK;
 }
 

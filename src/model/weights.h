@@ -13,6 +13,7 @@
 struct phi_weights_block {
     struct phi_weights_block *next;
     void *data;
+    size_t n_bytes;
 };
 
 /* A matrix that was quantised here, by the stem of its tensor's name; in binding order. */

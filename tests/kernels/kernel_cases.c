@@ -338,6 +338,7 @@ static void *guarded(struct kernel_run *run, size_t n_bytes, size_t slack)
         return NULL;
     }
     run->n_regions++;
+    madvise(r->map, body, MADV_HUGEPAGE); /* of large matrices, for the benchmark */
     memset(r->map, 0xFF, body);
     mprotect(r->map + body, page, PROT_NONE);
     r->data = r->map + body - slack - n_bytes;
