@@ -2,13 +2,21 @@
  *
  * A command is a table of options (options.h) and a function. It returns its exit code: 0 for
  * success, 1 for an operating error (file, model, memory, output), 2 for a wrong command line, 130
- * when Ctrl-C ended it. Every error is one line on standard error. */
+ * when Ctrl-C ended it. Where the code is a verdict (check-accuracy, align) 1 is a miss and nothing
+ * else, and operating errors are 2, too. Every error is one line on standard error. */
 #ifndef PHI_CLI_CLI_H
 #define PHI_CLI_CLI_H
 
 #include "base/status.h"
 
-enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
+enum {
+    CLI_OK = 0,
+    CLI_FAILED = 1,
+    CLI_MISSED = 1,
+    CLI_USAGE = 2,
+    CLI_NO_VERDICT = 2,
+    CLI_INTERRUPTED = 130
+};
 
 struct cli_option_use;
 struct cli_variable;
@@ -30,6 +38,9 @@ extern const struct cli_command cli_generate, cli_chat, cli_tokenize, cli_detoke
 
 /* Prints "phidelity: error: <text>" and returns CLI_FAILED. */
 int cli_fail(const struct phi_error *err);
+
+/* The same where the exit code is a verdict: returns CLI_NO_VERDICT. */
+int cli_fail_to_judge(const struct phi_error *err);
 
 /* Prints "phidelity: error: <command>: <text>; see phidelity <command> --help", returns CLI_USAGE.
  */

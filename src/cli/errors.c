@@ -10,6 +10,12 @@ int cli_fail(const struct phi_error *err)
     return CLI_FAILED;
 }
 
+int cli_fail_to_judge(const struct phi_error *err)
+{
+    cli_fail(err);
+    return CLI_NO_VERDICT;
+}
+
 int cli_usage_error(const struct cli_command *command, const char *fmt, ...)
 {
     char text[512];

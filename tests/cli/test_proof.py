@@ -106,7 +106,7 @@ class CheckAccuracy(Case):
     def fails(self, pattern, *arguments):
         result = run("check-accuracy", *arguments)
         errors = [line for line in result.stderr.decode().splitlines() if "warning" not in line]
-        self.assertEqual((result.returncode, len(errors), result.stdout), (1, 1, b""), errors)
+        self.assertEqual((result.returncode, len(errors), result.stdout), (2, 1, b""), errors)
         self.assertRegex(errors[0], pattern)
 
     def test_goldens(self):
@@ -305,8 +305,16 @@ class CheckAccuracy(Case):
         model = GOLDEN / "phi3-gqa"
         result = run("check-accuracy", model, "-r", model / "golden.safetensors", "--html", "/nowhere/page.html",
                      "--dtype", "float32")
-        self.assertEqual(result.returncode, 1)
+        self.assertEqual(result.returncode, 2)
         self.assertIn(b"/nowhere/page.html: cannot create", result.stderr)
+
+    def test_unwritable_output(self):
+        model = GOLDEN / "phi3-gqa"
+        with open("/dev/full", "wb") as full:
+            result = subprocess.run([PROGRAM, "check-accuracy", model, "-r", model / "golden.safetensors"], stdout=full,
+                                    stderr=subprocess.PIPE, timeout=300)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn(b"cannot write to standard output", result.stderr)
 
 
 # ---------------------------------------------------------------- align
@@ -409,7 +417,7 @@ class Align(Case):
     def fails(self, pattern, *arguments):
         result = run("align", *arguments)
         errors = [line for line in result.stderr.decode().splitlines() if "warning" not in line]
-        self.assertEqual((result.returncode, len(errors), result.stdout), (1, 1, b""), errors)
+        self.assertEqual((result.returncode, len(errors), result.stdout), (2, 1, b""), errors)
         self.assertRegex(errors[0], pattern)
 
     def test_own_server(self):
@@ -622,7 +630,7 @@ class Align(Case):
         def limit():  # its log is a file, ours is a pipe
             resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         result = run("align", CODE, "--mode", "short", preexec_fn=limit)
-        self.assertEqual((result.returncode, result.stdout), (1, b""))
+        self.assertEqual((result.returncode, result.stdout), (2, b""))
         self.assertIn(b"error: the server did not start: ", result.stderr)
 
     def test_the_environment_does_not_reach_the_own_server(self):

@@ -327,9 +327,9 @@ class Gates(InFolder):
 
 
 class CommandLine(InFolder):
-    def refused(self, words, *arguments, code=2):
-        got, out, err = command(*arguments)
-        self.assertEqual((got, out), (code, ""))
+    def refused(self, words, *arguments):
+        code, out, err = command(*arguments)
+        self.assertEqual((code, out), (2, ""))
         self.assertIn(words, err)
 
     def test_wrong_lines(self):
@@ -360,12 +360,13 @@ class CommandLine(InFolder):
                 self.refused(words, *arguments)
 
     def test_what_cannot_run(self):
-        self.refused("dtype must be one of", GATE, "--model", CHAT, "--set", "dtype=int3", "--quiet", code=1)
+        self.refused("dtype must be one of", GATE, "--model", CHAT, "--set", "dtype=int3", "--quiet")
         url = f"http://127.0.0.1:{free_port()}"
-        self.refused("Connection refused", GATE, "--url", url, code=1)
-        self.refused("expected http://host:port", GATE, "--url", "host", code=1)
+        self.refused("Connection refused", GATE, "--url", url)
+        self.refused("expected http://host:port", GATE, "--url", "host")
+        self.refused("nowhere: not a folder with a checkpoint", GATE, "--model", self.folder / "nowhere", "--quiet")
         code, _, err = command(CHAT / "gate.yaml", "--model", serving.CODE, "--quiet")
-        self.assertEqual(code, 1)
+        self.assertEqual(code, 2)
         self.assertIn("no chat template", err)
 
     def test_a_metric_that_is_none(self):
@@ -471,7 +472,7 @@ class Runs(InFolder):
 
     def test_a_server_that_refuses(self):
         code, _, err = command("--model", CHAT, "--gsm8k", QUESTIONS, "--url", self.url, "--quiet", "--num-fewshot", 60)
-        self.assertEqual(code, 1)
+        self.assertEqual(code, 2)
         self.assertRegex(err, "/v1/chat/completions: status 400: .*maximum context length is 1024")
 
 

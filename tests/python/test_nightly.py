@@ -339,7 +339,7 @@ class Runs(Folder):
             (folder / "results.json").write_text(text)
             with self.subTest(text):
                 code, _, err = self.nightly(self.matrix(), "--output-dir", folder)
-                self.assertEqual(code, 1)
+                self.assertEqual(code, 2)
                 self.assertIn("results.json: not the results of a nightly run of this version", err)
 
 

@@ -3,8 +3,8 @@
     python -m phidelity.eval GATE.yaml --model FOLDER --gsm8k test.jsonl
     python -m phidelity.eval --model FOLDER --gsm8k test.jsonl --expect exact_match,strict-match=0.81
 
-Exit code 0: every score is as expected (or nothing was expected); 1: one missed, or the run failed;
-2: the command line, the gate's file or a file of questions is wrong.
+Exit code 0: every score is as expected (or nothing was expected); 1: one missed; 2: it could not be told, as the
+command line, a file, the model or the server is wrong; 130: interrupted.
 """
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from ..plain_yaml import YamlError, parse_yaml
 from .config import SERVE, Config, ConfigError, Task, near, read_config
-from .gsm8k import DataError
 from .runner import CONCURRENCY, run
 from .scores import RTOL, table
 
@@ -195,8 +194,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         report = _evaluate(args)
     except (ValueError, OSError, RuntimeError, MemoryError) as error:
         print(f"phidelity.eval: {error}", file=sys.stderr)
-        usage = isinstance(error, (ConfigError, YamlError, DataError)) or getattr(error, "filename", None)
-        return 2 if usage else 1
+        return 2
     except KeyboardInterrupt:
         print("phidelity.eval: interrupted", file=sys.stderr)
         return 130

@@ -3,7 +3,7 @@
     python -m phidelity.nightly matrix.yaml --output-dir nightly-report
 
 Writes report.html, report.md and results.json, which the next run there compares with. Exit code 0: every cell
-passed; 1: one failed, or the run could not go on; 2: the command line or the matrix is wrong; 130: interrupted.
+passed; 1: one failed; 2: the run could not be, as the command line, the matrix or the folder is wrong; 130: interrupted.
 """
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _print_plan(planner: Planner, cells: Sequence[Cell]) -> None:
             print(f"  {step.name + ':':9}{command_line(step.argv) or step.why_not}")
 
 
-def _complain(code: int, error: object) -> int:
+def _complain(error: object, code: int = 2) -> int:
     print(f"phidelity.nightly: {error}", file=sys.stderr)
     return code
 
@@ -68,10 +68,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         matrix = read_matrix(args.matrix)
     except (OSError, MatrixError) as error:
-        return _complain(2, error)
+        return _complain(error)
     cells = [cell for cell in matrix.cells if not args.only or any(cell.matches(p) for p in args.only)]
     if not cells:
-        return _complain(2, f"--only: no cell is named so; there are {', '.join(cell.name for cell in matrix.cells)}")
+        return _complain(f"--only: no cell is named so; there are {', '.join(cell.name for cell in matrix.cells)}")
     try:
         program = os.path.abspath(args.program) if args.program else find_program()
         if args.dry_run:
@@ -82,9 +82,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # commands under way are ended, the report is written
         results = run.run()
     except (OSError, ResultsError) as error:
-        return _complain(1, error)
+        return _complain(error)
     except KeyboardInterrupt:
-        return _complain(130, f"interrupted; what was found is in {args.output_dir}, and --resume goes on")
+        return _complain(f"interrupted; what was found is in {args.output_dir}, and --resume goes on", 130)
     print(f"{'FAIL' if results.n_failed() else 'PASS'}: {verdict(results, None)}\n"
           f"{os.path.join(args.output_dir, 'report.html')}")
     return 1 if results.n_failed() else 0

@@ -62,8 +62,9 @@ const struct cli_command cli_check_accuracy = {
     .name = "check-accuracy",
     .arguments = "MODEL --reference FILE [options]",
     .summary = "compares a model's logits with those of a reference",
-    .details = "Exit code 0 when all limits are kept, 1 when one is missed. docs/ACCURACY.md says "
-               "how to make\nthe reference and how to read the numbers.",
+    .details =
+        "Exit code 0 when all limits are kept, 1 when one is missed, 2 when that could not be "
+        "told.\ndocs/ACCURACY.md says how to make the reference and how to read the numbers.",
     .options =
         (const struct cli_option_use[]){
             {&own_group, offsetof(struct flags, own)},
@@ -145,15 +146,15 @@ static int report(const struct accuracy *a, const struct own_flags *flags)
 {
     struct cli_out out;
     struct phi_error err;
-    int code = accuracy_passes(a) ? CLI_OK : CLI_FAILED;
+    int code = accuracy_passes(a) ? CLI_OK : CLI_MISSED;
     cli_out_init(&out);
     if (flags->json)
         accuracy_print_json(a, &out);
     else
         accuracy_print_table(a, &out);
     if (flags->html && accuracy_write_page(a, flags->html, &err) != PHI_OK)
-        code = cli_fail(&err);
-    return cli_out_finish(&out, code);
+        code = cli_fail_to_judge(&err);
+    return cli_out_finish(&out, CLI_OK) == CLI_OK ? code : CLI_NO_VERDICT;
 }
 
 static int run(int argc, char **argv)
@@ -172,7 +173,7 @@ static int run(int argc, char **argv)
         struct accuracy a = {.model = args.positional[0], .limits = flags.own.limits};
         struct locate locate = {0};
         code = measure(&args, &flags, &a, &locate, &err) == PHI_OK ? report(&a, &flags.own)
-                                                                   : cli_fail(&err);
+                                                                   : cli_fail_to_judge(&err);
         locate_deinit(&locate);
         accuracy_deinit(&a);
     }

@@ -116,7 +116,8 @@ const struct cli_command cli_align = {
     .arguments = "MODEL [--url URL] [options]",
     .summary = "compares a server's answers with the model's own",
     .details = "Every prompt is answered greedily twice: by the engine in this process, and by a "
-               "server over HTTP.\nExit code 0 when all answers agree, 1 when one does not.",
+               "server over HTTP.\nExit code 0 when all answers agree, 1 when one does not, 2 when "
+               "that could not be told.",
     .options =
         (const struct cli_option_use[]){
             {&server_group, offsetof(struct flags, own)},
@@ -225,15 +226,15 @@ static int report(const struct align *a, const struct own_flags *own)
 {
     struct cli_out out;
     struct phi_error err;
-    int code = align_passes(a) ? CLI_OK : CLI_FAILED;
+    int code = align_passes(a) ? CLI_OK : CLI_MISSED;
     cli_out_init(&out);
     if (own->json)
         align_print_json(a, &out);
     else
         align_print_table(a, &out);
     if (own->html && align_write_page(a, own->html, &err) != PHI_OK)
-        code = cli_fail(&err);
-    return cli_out_finish(&out, code);
+        code = cli_fail_to_judge(&err);
+    return cli_out_finish(&out, CLI_OK) == CLI_OK ? code : CLI_NO_VERDICT;
 }
 
 static int align(const struct cli_args *args, struct flags *flags)
@@ -250,7 +251,7 @@ static int align(const struct cli_args *args, struct flags *flags)
         status = find_name(&s, &err);
     if (status == PHI_OK)
         status = ask_all(&s, &err);
-    int code = status == PHI_OK ? report(&s.align, &flags->own) : cli_fail(&err);
+    int code = status == PHI_OK ? report(&s.align, &flags->own) : cli_fail_to_judge(&err);
     http_client_deinit(&s.client);
     child_server_stop(&s.child);
     align_deinit(&s.align);
