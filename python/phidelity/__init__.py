@@ -11,6 +11,7 @@ docs/PYTHON.md has what is the same as in vLLM and what is not.
 from __future__ import annotations
 
 from ._library import __version__, start_log
+from .beam_search import BeamSearchOutput, BeamSearchSequence
 from .engine_args import EngineArgs
 from .exceptions import (ChatTemplateResolutionError, EngineClosedError, EngineError, ValidationError,
                          VLLMValidationError)
@@ -19,7 +20,7 @@ from .llm import LLM
 from .llm_engine import LLMEngine
 from .logprobs import Logprob
 from .outputs import CompletionOutput, RequestOutput
-from .sampling_params import RequestOutputKind, SamplingParams
+from .sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 from .tokenizer import Tokenizer
 
 TYPE_CHECKING = False
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
     AsyncLLMEngine = AsyncLLM
 
-__all__ = ["LLM", "AsyncEngineArgs", "AsyncLLM", "AsyncLLMEngine", "ChatTemplateResolutionError", "CompletionOutput",
-           "EngineArgs", "EngineClosedError", "EngineError", "LLMEngine", "Logprob", "PromptType", "RequestOutput",
+__all__ = ["LLM", "AsyncEngineArgs", "AsyncLLM", "AsyncLLMEngine", "BeamSearchOutput", "BeamSearchParams",
+           "BeamSearchSequence", "ChatTemplateResolutionError", "CompletionOutput", "EngineArgs", "EngineClosedError", "EngineError", "LLMEngine", "Logprob", "PromptType", "RequestOutput",
            "RequestOutputKind", "SamplingParams", "TextPrompt", "Tokenizer", "TokensPrompt", "ValidationError",
            "VLLMValidationError", "__version__"]
 

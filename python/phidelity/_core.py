@@ -81,6 +81,7 @@ class Core:
         self.engine.max_logprobs = max_logprobs
         self.tokenizer = Tokenizer(self.model)
         info = self.model.info
+        self.end_ids = frozenset([*info.stop_ids[0:info.n_stop_ids], *([info.eos_id] if info.eos_id >= 0 else [])])
         self.config = ModelConfig(self.model.path, self.model.tokenizer_path, self.model_name, dtype_name(info.dtype),
                                   quantization_name(info.quantization), seed, self.engine.info.max_model_len,
                                   max_logprobs, info.vocab_size)

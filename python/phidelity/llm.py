@@ -5,19 +5,22 @@ import sys
 import warnings
 
 from ._core import Core, Facts
+from .beam_search import Beams, search, step_params
 from .exceptions import ValidationError, refuse_lora
 from .inputs import Prompt, TokenizedPrompt, parse_prompts, refuse_media
 from .llm_engine import LLMEngine
 from .progress import make_bar
-from .sampling_params import SamplingParams
+from .sampling_params import BeamSearchParams, SamplingParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from .beam_search import BeamSearchOutput
     from .engine_args import EngineArgs
     from .inputs import PromptType
+    from .logprobs import LogprobsOnePosition
     from .outputs import RequestOutput
     from .tokenizer import Message
 
@@ -133,6 +136,49 @@ class LLM(Facts):
         encoded = [self._core.encode(Prompt(text, None), kwargs) for text in texts]
         return self._run(encoded, params, use_tqdm, [0] * len(encoded))
 
+    def beam_search(
+        self,
+        prompts: PromptType | Sequence[PromptType],
+        params: BeamSearchParams,
+        lora_request: None = None,
+        use_tqdm: bool | Callable[..., Any] = False,
+        concurrency_limit: int | None = None,
+    ) -> list[BeamSearchOutput]:
+        """The beam_width likeliest answers that a beam search finds after each prompt; outputs are in their order.
+
+        prompts, use_tqdm (the bar counts prompts): as of generate. concurrency_limit: prompts that are searched
+        at a time; None: all.
+
+        Raises as generate, TypeError when params is no BeamSearchParams, and ValidationError when 2 * beam_width is
+        more than the LLM's max_logprobs.
+        """
+        core = self._core
+        core.engine.check()
+        refuse_lora(lora_request)
+        if not isinstance(params, BeamSearchParams):
+            raise TypeError(f"params must be BeamSearchParams, got {type(params).__name__}")
+        if concurrency_limit is not None and (not isinstance(concurrency_limit, int) or concurrency_limit < 1):
+            raise ValidationError(f"concurrency_limit must be a count of prompts, got {concurrency_limit!r}",
+                                  parameter="concurrency_limit", value=concurrency_limit)
+        sampling = step_params(params, core.engine.max_logprobs)
+        searches = [Beams(core.encode(prompt, None), params, core.end_ids, core.config.max_model_len)
+                    for prompt in parse_prompts(prompts)]
+
+        def step(sequences: Sequence[TokenizedPrompt]) -> list[LogprobsOnePosition]:
+            outputs = self._run(list(sequences), [sampling] * len(sequences), False, [0] * len(sequences))
+            return [output.outputs[0].logprobs[0] for output in outputs]
+
+        limit, outputs = concurrency_limit or len(searches), []
+        bar = make_bar(use_tqdm, len(searches))
+        try:
+            for begin in range(0, len(searches), limit):
+                outputs += search(searches[begin:begin + limit], step, bar)
+        finally:
+            bar.close()
+        for sequence in (sequence for output in outputs for sequence in output.sequences):
+            sequence.text = core.tokenizer.decode(sequence.tokens)
+        return outputs
+
     def _params_for(self, params: Any, n: int) -> list[SamplingParams]:
         if params is None:
             return [self._core.defaults] * n
@@ -225,10 +271,6 @@ class LLM(Facts):
     def reward(self, *unused: Any, **also_unused: Any) -> None:
         """Raises ValueError, as vLLM does on a model that generates."""
         raise _pooling("reward")
-
-    def beam_search(self, *unused: Any, **also_unused: Any) -> None:
-        """Raises NotImplementedError."""
-        raise NotImplementedError("beam_search is not supported by phidelity")
 
     def sleep(self, level: int = 1) -> None:
         """Warns and does nothing, as vLLM on a CPU."""

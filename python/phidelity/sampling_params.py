@@ -1,10 +1,11 @@
-"""SamplingParams: vLLM's names, order, defaults and checks."""
+"""SamplingParams and BeamSearchParams: vLLM's names, order, defaults and checks."""
 from __future__ import annotations
 
 import math
 import warnings
 from enum import IntEnum
 
+from ._record import Record
 from .exceptions import ValidationError
 
 TYPE_CHECKING = False
@@ -205,6 +206,37 @@ class SamplingParams:
         return f"SamplingParams({', '.join(f'{name}={getattr(self, name)}' for name in _SHOWN)})"
 
 
+class BeamSearchParams(Record):
+    """How LLM.beam_search searches.
+
+    beam_width: sequences that go on after each token, and answers. max_tokens: of an answer. ignore_eos: an end token
+    is one like others; else each of the checkpoint's end tokens ends a sequence. length_penalty: sequences are
+    compared by their sum of logprobs / (tokens of prompt and answer) ** length_penalty. temperature: at 0 a step looks
+    at the 2 * beam_width likeliest tokens after each sequence, above it at one sampled token more.
+    include_stop_str_in_output has no effect, as in vLLM's LLM: the end token is in tokens and text.
+
+    Raises as SamplingParams; structured_outputs are not supported.
+    """
+
+    def __init__(self, beam_width: int, max_tokens: int, ignore_eos: bool = False, temperature: float = 0.0,
+                 length_penalty: float = 1.0, include_stop_str_in_output: bool = False,
+                 structured_outputs: None = None) -> None:
+        self.beam_width = beam_width
+        self.max_tokens = max_tokens
+        self.ignore_eos = ignore_eos
+        self.temperature = temperature
+        self.length_penalty = length_penalty
+        self.include_stop_str_in_output = include_stop_str_in_output
+        self.structured_outputs = structured_outputs
+        if structured_outputs:
+            raise ValidationError("structured_outputs is not supported by phidelity", parameter="structured_outputs",
+                                  value=structured_outputs)
+        _integer(self, "beam_width", 1, _INT_MAX // 2, "must be at least 1")
+        _integer(self, "max_tokens", 1, None, "must be at least 1")
+        _number(self, "temperature", lambda v: v >= 0 and math.isfinite(v), "must be non-negative and finite")
+        _number(self, "length_penalty", math.isfinite, "must be finite")
+
+
 def _listed(name: str, values: Sequence[Any] | None) -> list[Any]:
     if values is None:
         return []
@@ -225,7 +257,7 @@ def _bias(bias: dict[Any, float] | None) -> dict[int, float] | None:
                               value=bias) from None
 
 
-def _number(params: SamplingParams, name: str, is_good: Any, rule: str) -> None:
+def _number(params: SamplingParams | BeamSearchParams, name: str, is_good: Any, rule: str) -> None:
     value = getattr(params, name)
     if isinstance(value, bool) or not (hasattr(value, "__float__") or hasattr(value, "__index__")):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
@@ -233,7 +265,7 @@ def _number(params: SamplingParams, name: str, is_good: Any, rule: str) -> None:
         raise ValidationError(f"{name} {rule}, got {value}.", parameter=name, value=value)
 
 
-def _integer(params: SamplingParams, name: str, least: int, most: int | None, rule: str,
+def _integer(params: SamplingParams | BeamSearchParams, name: str, least: int, most: int | None, rule: str,
              optional: bool = False) -> None:
     value = getattr(params, name)
     if value is None and optional:

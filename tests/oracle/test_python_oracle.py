@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import make_goldens
 import pytest
@@ -14,6 +15,9 @@ from conftest import ROOT
 CODE, CHAT = ROOT / "models" / "phi-tiny-code", ROOT / "models" / "phi3-tiny-chat"
 BUILT = os.path.join(os.environ.get("PHI_BUILD", ROOT / "build"), "python")
 SCRIPT = ROOT / "tests" / "python" / "vllm_script.py"
+sys.path.insert(0, str(SCRIPT.parent))
+
+from plain_beam_search import plain_search  # noqa: E402
 
 
 def run_python(*arguments):
@@ -115,6 +119,45 @@ def test_chat_tokens(seen, chat, serve):
         served = server.chat(question, temperature=0, max_tokens=32, return_token_ids=True)["choices"][0]
         assert served["token_ids"] == tokens
     assert seen["chat"] == seen["chats"][:1]
+
+
+BEAMS = """
+import json, sys
+from phidelity import LLM, BeamSearchParams
+llm = LLM(sys.argv[1], dtype="float32")
+found = [llm.beam_search(json.loads(sys.argv[2]), BeamSearchParams(**p)) for p in json.loads(sys.argv[3])]
+print(json.dumps([[[(s.tokens, s.cum_logprob) for s in output.sequences] for output in each] for each in found]))
+"""
+BEAM_PARAMS = [{"beam_width": 4, "max_tokens": 12, "length_penalty": 0.8},
+               {"beam_width": 3, "max_tokens": 16, "length_penalty": 0.0},
+               {"beam_width": 4, "max_tokens": 12, "ignore_eos": True}]
+
+
+def test_beam_search(code, figure):
+    """A plain beam search over transformers' logits finds the same; its generate(num_beams) where no sequence ends,
+    for it counts lengths without the prompt, and leaves out ends below the best num_beams of a step."""
+    prompts = [code.tokenizer(text).input_ids for text in ("def add(a, b):", "import", "class Stack:\n    def push")]
+    found = run_python("-c", BEAMS, CODE, json.dumps(prompts), json.dumps(BEAM_PARAMS))
+    worst = 0.0
+    for fields, outputs in zip(BEAM_PARAMS, found, strict=True):
+        params = SimpleNamespace(**{"ignore_eos": False, "length_penalty": 1.0, **fields})
+
+        @torch.no_grad()
+        def step(asked, n=2 * params.beam_width):
+            best = torch.log_softmax(code.model(torch.tensor(asked)).logits[:, -1], -1).topk(n)
+            return [{t: SimpleNamespace(logprob=x) for t, x in zip(tokens, values)}
+                    for tokens, values in zip(best.indices.tolist(), best.values.tolist())]
+
+        for ids, output in zip(prompts, outputs, strict=True):
+            want = plain_search(ids, params, code.ends, 2048, step)
+            assert [tokens for tokens, _ in output] == [tokens for tokens, _ in want], fields
+            worst = max(worst, *(abs(got - total) for (_, got), (_, total) in zip(output, want)))
+            if params.ignore_eos:
+                theirs = code.model.generate(torch.tensor([ids]), num_beams=4, num_return_sequences=4, do_sample=False,
+                                             max_new_tokens=params.max_tokens)
+                assert [tokens for tokens, _ in output] == theirs.tolist()
+    figure("largest difference of a sum of logprobs", f"{worst:.1e}")
+    assert worst < 1e-4
 
 
 TOKENIZER = """

@@ -344,7 +344,6 @@ class Llm(unittest.TestCase):
     def test_what_a_text_model_has_not(self):
         for refused in (self.llm.encode, self.llm.embed, self.llm.classify, self.llm.score, self.llm.reward):
             self.assertRaisesRegex(ValueError, "pooling", refused, PROMPTS)
-        self.assertRaises(NotImplementedError, self.llm.beam_search, PROMPTS, None)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self.llm.sleep()
