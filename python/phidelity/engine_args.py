@@ -9,14 +9,15 @@ from .exceptions import ValidationError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import argparse
     from typing import Any
 
-_DTYPES = {"auto": "PHI_AUTO", "float32": "PHI_FLOAT32", "float": "PHI_FLOAT32", "bfloat16": "PHI_BFLOAT16",
+DTYPES = {"auto": "PHI_AUTO", "float32": "PHI_FLOAT32", "float": "PHI_FLOAT32", "bfloat16": "PHI_BFLOAT16",
            "float16": "PHI_FLOAT16", "half": "PHI_FLOAT16"}
-_QUANTIZATIONS = {"None": "PHI_UNQUANTIZED", "compressed-tensors": "PHI_UNQUANTIZED",  # config.json says what
+QUANTIZATIONS = {"None": "PHI_UNQUANTIZED", "compressed-tensors": "PHI_UNQUANTIZED",  # config.json says what
                   "w8a8": "PHI_W8A8", "w4a8": "PHI_W4A8"}
 _DTYPE_NAMES = ("float32", "bfloat16", "float16")
-_POLICIES = {"fcfs": "PHI_FCFS", "priority": "PHI_PRIORITY"}
+POLICIES = {"fcfs": "PHI_FCFS", "priority": "PHI_PRIORITY"}
 
 # Where vLLM computes otherwise, and no answer depends on it.
 INERT = frozenset("""
@@ -63,11 +64,33 @@ ONLY: dict[str, tuple[Any, ...]] = {
 
 
 class EngineArgs:
-    """The arguments of LLM in one object: LLM.from_engine_args(args), LLM(**vars(args))."""
+    """The arguments of LLM in one object: LLM.from_engine_args(args), LLM(**vars(args)).
+
+    Also from a command line:
+
+        parser = EngineArgs.add_cli_args(argparse.ArgumentParser())
+        llm = LLM.from_engine_args(EngineArgs.from_cli_args(parser.parse_args()))
+    """
 
     def __init__(self, model: str, **kwargs: Any) -> None:
         self.model = model
         self.__dict__.update(kwargs)
+
+    @staticmethod
+    def add_cli_args(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+        """Adds vLLM's engine flags (--max-model-len and others) to a parser, and returns it."""
+        from .engine_cli import add_cli_args
+        return add_cli_args(parser)
+
+    @classmethod
+    def from_cli_args(cls, args: argparse.Namespace) -> EngineArgs:
+        """From what such a parser found; what it has beyond these fields is left alone. Raises ValidationError when
+        no model was named."""
+        from .engine_cli import fields_of
+        return cls(**fields_of(args))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
 def one_of(name: str, value: Any, table: dict[str, str]) -> int:
@@ -80,17 +103,17 @@ def one_of(name: str, value: Any, table: dict[str, str]) -> int:
 
 def dtype_of(name: str, value: Any) -> int:
     """The phi_dtype for a name."""
-    return one_of(name, value, _DTYPES)
+    return one_of(name, value, DTYPES)
 
 
 def dtype_name(dtype: int) -> str:
     """The name of a phi_dtype that is not PHI_AUTO."""
-    return next(name for name in _DTYPE_NAMES if getattr(lib, _DTYPES[name]) == dtype)
+    return next(name for name in _DTYPE_NAMES if getattr(lib, DTYPES[name]) == dtype)
 
 
 def quantization_of(value: Any) -> int:
     """The phi_quantization for a name."""
-    return one_of("quantization", value, _QUANTIZATIONS)
+    return one_of("quantization", value, QUANTIZATIONS)
 
 
 def quantization_name(quantization: int) -> str | None:
@@ -100,7 +123,7 @@ def quantization_name(quantization: int) -> str | None:
 
 def policy_of(value: Any) -> int:
     """The phi_policy for a name."""
-    return one_of("scheduling_policy", value, _POLICIES)
+    return one_of("scheduling_policy", value, POLICIES)
 
 
 def sort_out(unknown: dict[str, Any], caller: str) -> None:
