@@ -81,6 +81,8 @@ struct phi_model_options {
     bool keep_lm_head;    /* leave the output head as it is; it is made int8 otherwise */
     bool no_weights;      /* tokenizer and template only */
     bool dummy_weights;   /* --load-format dummy: seeded random weights from config.json alone */
+    bool count_weights;   /* config.json says what weights there are, and none are made: enough for
+                             phi_model_get_info and phi_engine_plan, not for an engine */
     uint64_t seed;        /* of the dummy weights */
     int n_threads;        /* 0 = the physical cores this process may use */
     phi_progress_fn progress; /* NULL = none */

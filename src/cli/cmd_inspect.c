@@ -35,7 +35,8 @@ const struct cli_command cli_inspect = {
     .arguments = "MODEL [options]",
     .summary = "describes a checkpoint: architecture, memory plan, stop ids, instruction set",
     .details =
-        "With --load-format dummy the folder needs no weights; what depends on them is left out.",
+        "With --load-format dummy the folder needs no weights: what they take is counted from "
+        "config.json.",
     .options =
         (const struct cli_option_use[]){
             {&own_group, offsetof(struct flags, own)},
@@ -77,8 +78,7 @@ static void print_model(struct cli_out *out, const struct phi_model_info *m)
 {
     char a[32], b[32];
     print_line(out, "architecture", "%s", m->architecture);
-    if (m->has_weights)
-        print_line(out, "parameters", "%" PRIu64, m->n_parameters);
+    print_line(out, "parameters", "%" PRIu64, m->n_parameters);
     print_line(out, "layers", "%d of width %d", m->n_layers, m->hidden_size);
     print_line(out, "heads", "%d, %d for keys and values, of size %d (%d rotated)", m->n_heads,
                m->n_kv_heads, m->head_dim, m->rotary_dim);
@@ -98,9 +98,8 @@ static void print_model(struct cli_out *out, const struct phi_model_info *m)
     static const char *const schemes[] = {"none", "w8a8", "w4a8"};
     if (m->quantization)
         print_line(out, "quantization", "%s", schemes[m->quantization]);
-    if (m->has_weights)
-        print_line(out, "weights", "%s mapped, %s converted", human_bytes(m->weight_bytes, a),
-                   human_bytes(m->converted_bytes, b));
+    print_line(out, "weights", "%s mapped, %s converted", human_bytes(m->weight_bytes, a),
+               human_bytes(m->converted_bytes, b));
 }
 
 static void print_tokens(struct cli_out *out, const struct phi_model_info *m)
@@ -124,14 +123,12 @@ static void print_plan(struct cli_out *out, const struct phi_engine_info *e)
     print_line(out, "answers together", "%d", e->max_num_seqs);
 }
 
-/* e is NULL when there are no weights to plan for. */
 static void print_text(struct cli_out *out, const struct phi_model_info *m,
                        const struct phi_engine_info *e)
 {
     print_model(out, m);
     print_tokens(out, m);
-    if (e)
-        print_plan(out, e);
+    print_plan(out, e);
     print_line(out, "instruction set", "%s", m->isa);
     print_line(out, "threads", "%d", m->n_threads);
 }
@@ -171,7 +168,7 @@ static void print_json(struct cli_out *out, const struct phi_model_info *m,
                        const struct phi_engine_info *e)
 {
     json_t *all = model_json(m);
-    if (all && json_object_set_new(all, "plan", e ? plan_json(e) : json_null()) != 0) {
+    if (all && json_object_set_new(all, "plan", plan_json(e)) != 0) {
         json_decref(all);
         all = NULL;
     }
@@ -179,20 +176,19 @@ static void print_json(struct cli_out *out, const struct phi_model_info *m,
 }
 
 static enum phi_status inspect(const struct cli_args *args, const struct flags *flags,
-                               struct phi_model **model, struct cli_out *out,
-                               struct phi_error *err)
+                               struct phi_model **model, struct cli_out *out, struct phi_error *err)
 {
     struct phi_model_info m;
     struct phi_engine_info e;
     struct phi_engine_options o;
-    bool weights = flags->model.load_format != CLI_LOAD_DUMMY;
-    PHI_TRY(cli_open_model(args, &flags->common, weights ? &flags->model : NULL, model, err));
-    if (weights) {
-        PHI_TRY(cli_engine_options(args, &flags->engine, flags->model.seed, 0, *model, &o, err));
-        PHI_TRY(phi_engine_plan(*model, &o, &e, err));
-    }
+    struct cli_model_flags how = flags->model;
+    if (how.load_format == CLI_LOAD_DUMMY)
+        how.load_format = CLI_LOAD_COUNTED;
+    PHI_TRY(cli_open_model(args, &flags->common, &how, model, err));
+    PHI_TRY(cli_engine_options(args, &flags->engine, flags->model.seed, 0, *model, &o, err));
+    PHI_TRY(phi_engine_plan(*model, &o, &e, err));
     phi_model_get_info(*model, &m);
-    (flags->own.json ? print_json : print_text)(out, &m, weights ? &e : NULL);
+    (flags->own.json ? print_json : print_text)(out, &m, &e);
     return PHI_OK;
 }
 

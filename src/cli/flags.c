@@ -222,6 +222,7 @@ enum phi_status cli_load_model(const struct cli_args *args, const struct cli_com
         o.quant_group_size = model->quant_group_size;
         o.keep_lm_head = !model->quantize_lm_head;
         o.dummy_weights = model->load_format == CLI_LOAD_DUMMY;
+        o.count_weights = model->load_format == CLI_LOAD_COUNTED;
         o.seed = (uint64_t)model->seed;
         o.n_threads = model->threads;
     }

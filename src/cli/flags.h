@@ -23,7 +23,11 @@ struct cli_model_flags {
     int threads;
     int64_t seed;
 };
-enum { CLI_LOAD_AUTO, CLI_LOAD_DUMMY };
+enum {
+    CLI_LOAD_AUTO,
+    CLI_LOAD_DUMMY,
+    CLI_LOAD_COUNTED, /* none are made; not an option's value */
+};
 extern const struct cli_option_group cli_model_group;
 
 /* Commands that run the model. */

@@ -139,8 +139,10 @@ static void *engine_main(void *arg)
                              e->model->n_threads, &e->workspace, &e->start_error);
     if (e->start_status == PHI_OK && e->bind_threads &&
         !phi_pool_bind(phi_workspace_pool(e->workspace)))
-        phi_log(PHI_LOG_WARNING, "threads are not bound: there are %d of them for %d cores, or "
-                                 "another engine's are bound", e->model->n_threads, phi_n_cores());
+        phi_log(PHI_LOG_WARNING,
+                "threads are not bound: there are %d of them for %d cores, or "
+                "another engine's are bound",
+                e->model->n_threads, phi_n_cores());
     pthread_mutex_lock(&e->lock);
     e->started = true;
     pthread_cond_broadcast(&e->wake);
@@ -274,6 +276,8 @@ enum phi_status phi_engine_create(struct phi_model *m, const struct phi_engine_o
     *out = NULL;
     struct phi_memory memory;
     struct phi_memory_plan plan;
+    if (m->count_only)
+        return phi_fail(err, PHI_ERR_INVALID, "the model's weights were only counted");
     phi_memory_read(&memory);
     PHI_TRY(phi_memory_plan_make(m, o, &memory, &plan, err));
     struct phi_engine *e = phi_calloc(1, sizeof *e);

@@ -95,11 +95,13 @@ static enum phi_status open_template(struct phi_model *m, const char *dir, const
 static enum phi_status open_net(struct phi_model *m, const struct phi_model_options *o,
                                 struct phi_error *err)
 {
-    if (!o->dummy_weights)
+    m->count_only = o->count_weights;
+    if (!o->dummy_weights && !o->count_weights)
         PHI_TRY(phi_safetensors_open_dir(o->path, &m->weights, err));
     struct phi_net_options net = {
         .config = &m->config,
         .weights = m->weights,
+        .count_only = o->count_weights,
         .seed = o->seed,
         .dtype = o->dtype,
         .quantization = o->quantization,

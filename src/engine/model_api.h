@@ -14,8 +14,9 @@ struct phi_model {
     struct phi_tokenizer *tokenizer;         /* NULL: the folder has none; token ids only */
     struct phi_chat_template *chat_template; /* of an empty text when the checkpoint has none */
     bool has_chat_template;
-    struct phi_safetensors *weights;         /* NULL: none, or dummy weights */
+    struct phi_safetensors *weights;         /* NULL: none, dummy or counted ones */
     struct phi_net *net;                     /* NULL: no_weights */
+    bool count_only;                         /* the net's matrices have no data */
     const struct phi_kernels *kernels;
     int n_threads;
     int longest_token_bytes; /* of the vocabulary; 0 = none */

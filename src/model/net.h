@@ -17,6 +17,7 @@ struct phi_workspace;
 struct phi_net_options {
     const struct phi_config *config;
     const struct phi_safetensors *weights; /* must stay open as long as the net; NULL = dummy weights */
+    bool count_only; /* without files: matrices have a shape and no data, as if files held them */
     uint64_t seed;                         /* of the dummy weights */
     enum phi_dtype dtype;                  /* PHI_AUTO = the config's, else the file's */
     enum phi_quantization quantization;    /* of linear layers whose weights are floats */

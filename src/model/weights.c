@@ -167,16 +167,24 @@ static void convert_rows(void *context, size_t item, int thread)
     }
 }
 
-static enum phi_status convert(struct phi_weights *w, struct phi_matrix *m, const char *name,
-                               struct phi_error *err)
+static enum phi_status convert_data(struct phi_weights *w, struct phi_matrix *m, size_t n_elements,
+                                    const char *name, struct phi_error *err)
 {
-    size_t n_elements = m->n_rows * m->n_cols;
     PHI_TRY(phi_weights_need_threads(w, m->n_cols * sizeof(float), err));
     struct conversion v = {&w->compute, m, w->dtype, phi_weights_add_block(w, n_elements, 2)};
     if (!v.to)
         return phi_fail_memory(err, name, n_elements * 2);
     phi_compute_each(&w->compute, phi_size_ceil_div(m->n_rows, ROWS_PER_ITEM), convert_rows, &v);
     m->data = v.to;
+    return PHI_OK;
+}
+
+static enum phi_status convert(struct phi_weights *w, struct phi_matrix *m, const char *name,
+                               struct phi_error *err)
+{
+    size_t n_elements = m->n_rows * m->n_cols;
+    if (!w->options->count_only)
+        PHI_TRY(convert_data(w, m, n_elements, name, err));
     m->dtype = w->dtype;
     w->converted_bytes += n_elements * 2;
     phi_weights_report(w, "converting", w->converted_bytes);
@@ -243,8 +251,7 @@ static enum phi_status dummy_matrix(struct phi_weights *w, struct phi_matrix *ou
     if (!d.to)
         return phi_fail_memory(err, name, n * bytes);
     phi_compute_each(&w->compute, phi_size_ceil_div(n, DUMMY_CHUNK), dummy_chunk, &d);
-    *out = (struct phi_matrix){
-        .data = d.to, .dtype = w->dtype, .n_rows = n_rows, .n_cols = n_cols};
+    *out = (struct phi_matrix){.data = d.to, .dtype = w->dtype, .n_rows = n_rows, .n_cols = n_cols};
     w->converted_bytes += n * bytes;
     phi_weights_report(w, "filling", w->converted_bytes);
     return PHI_OK;
@@ -261,12 +268,31 @@ static void dummy_vector(const struct phi_weights *w, float *out, size_t n, cons
 
 /* ---------------------------------------------------------------- binding */
 
-/* As it is mapped, or random. */
+/* Whether matrices are random ones, and held in memory. */
+static bool is_dummy(const struct phi_weights *w)
+{
+    return !w->options->weights && !w->options->count_only;
+}
+
+/* As a file would have it that is in config.json's dtype. */
+static void count_matrix(struct phi_weights *w, struct phi_matrix *out, size_t n_rows,
+                         size_t n_cols)
+{
+    enum phi_dtype dtype = w->options->config->dtype;
+    w->file_dtype = dtype == PHI_AUTO ? w->dtype : dtype;
+    *out = (struct phi_matrix){.dtype = w->file_dtype, .n_rows = n_rows, .n_cols = n_cols};
+}
+
+/* As it is mapped, random, or only counted. */
 static enum phi_status bind_matrix(struct phi_weights *w, struct phi_matrix *out, size_t n_rows,
                                    size_t n_cols, const char *name, struct phi_error *err)
 {
     w->n_parameters += (uint64_t)n_rows * n_cols;
-    if (!w->options->weights) {
+    if (w->options->count_only) {
+        count_matrix(w, out, n_rows, n_cols);
+        return PHI_OK;
+    }
+    if (is_dummy(w)) {
         w->file_dtype = w->dtype;
         return dummy_matrix(w, out, n_rows, n_cols, name, err);
     }
@@ -276,15 +302,14 @@ static enum phi_status bind_matrix(struct phi_weights *w, struct phi_matrix *out
     PHI_TRY(phi_weights_float_dtype(t, &dtype, err));
     if (w->file_dtype == PHI_AUTO)
         w->file_dtype = dtype;
-    *out = (struct phi_matrix){
-        .data = t->data, .dtype = dtype, .n_rows = n_rows, .n_cols = n_cols};
+    *out = (struct phi_matrix){.data = t->data, .dtype = dtype, .n_rows = n_rows, .n_cols = n_cols};
     return PHI_OK;
 }
 
 static enum phi_status narrow(struct phi_weights *w, struct phi_matrix *m, const char *name,
                               struct phi_error *err)
 {
-    if (!w->options->weights)
+    if (is_dummy(w))
         return PHI_OK;
     if (must_convert(m->dtype, w->dtype))
         return convert(w, m, name, err);
@@ -307,7 +332,7 @@ enum phi_status phi_weights_matrix(struct phi_weights *w, struct phi_matrix *out
 /* Random values are only needed until they are quantised. */
 static void drop_dummy(struct phi_weights *w, struct phi_weights_block *block)
 {
-    if (w->options->weights)
+    if (!is_dummy(w))
         return;
     phi_pages_free(block->data, block->n_bytes);
     block->data = NULL;

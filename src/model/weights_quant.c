@@ -233,6 +233,21 @@ static enum phi_status remember(struct phi_weights *w, const struct phi_matrix *
     return PHI_OK;
 }
 
+/* Makes the integers of *to, whose form is set, from m. */
+static enum phi_status fit_data(struct phi_weights *w, const struct phi_matrix *m,
+                                struct phi_matrix *to, const char *stem, struct phi_error *err)
+{
+    PHI_TRY(phi_weights_need_threads(w, m->n_cols * sizeof(float), err));
+    struct fitting f = {.compute = &w->compute, .from = m, .to = to};
+    size_t row_bytes = phi_matrix_row_bytes(to), scale_bytes = phi_matrix_scale_bytes(to);
+    to->data = f.data = phi_weights_add_block(w, m->n_rows, row_bytes);
+    to->scales = f.scales = f.data ? phi_weights_add_block(w, m->n_rows, scale_bytes) : NULL;
+    if (!f.scales)
+        return phi_fail_memory(err, stem, m->n_rows * (row_bytes + scale_bytes));
+    phi_compute_each(&w->compute, phi_size_ceil_div(m->n_rows, ROWS_PER_ITEM), fit_rows, &f);
+    return PHI_OK;
+}
+
 enum phi_status phi_weights_quantize(struct phi_weights *w, struct phi_matrix *m,
                                      enum phi_quantization quant, const char *stem,
                                      struct phi_error *err)
@@ -243,15 +258,9 @@ enum phi_status phi_weights_quantize(struct phi_weights *w, struct phi_matrix *m
     PHI_TRY(check_columns(stem, m->n_cols, err));
     if (quant == PHI_W4A8)
         PHI_TRY(pick_group(w, m->n_cols, stem, &to.group, err));
-    PHI_TRY(phi_weights_need_threads(w, m->n_cols * sizeof(float), err));
-    struct fitting f = {.compute = &w->compute, .from = m, .to = &to};
-    size_t row_bytes = phi_matrix_row_bytes(&to), scale_bytes = phi_matrix_scale_bytes(&to);
-    to.data = f.data = phi_weights_add_block(w, m->n_rows, row_bytes);
-    to.scales = f.scales = f.data ? phi_weights_add_block(w, m->n_rows, scale_bytes) : NULL;
-    if (!f.scales)
-        return phi_fail_memory(err, stem, m->n_rows * (row_bytes + scale_bytes));
-    phi_compute_each(&w->compute, phi_size_ceil_div(m->n_rows, ROWS_PER_ITEM), fit_rows, &f);
-    w->converted_bytes += m->n_rows * (row_bytes + scale_bytes);
+    if (!w->options->count_only)
+        PHI_TRY(fit_data(w, m, &to, stem, err));
+    w->converted_bytes += m->n_rows * (phi_matrix_row_bytes(&to) + phi_matrix_scale_bytes(&to));
     w->quantized_from_bytes += m->n_rows * phi_matrix_row_bytes(m);
     phi_weights_report(w, "quantizing", w->quantized_from_bytes);
     *m = to;

@@ -356,6 +356,26 @@ class Inspect(Case):
         for line in ("architecture", "parameters", "KV cache", "stop ids", "instruction set", "threads"):
             self.assertRegex(text, rf"(?m)^{line} +\S")
 
+    def test_without_weights(self):
+        """From config.json alone, the same: what would be mapped, converted, and planned."""
+        memory = ("--json", "--kv-cache-memory-bytes", "4194304", "--threads", "1")
+        for model in (CODE, CHAT, *sorted(path.parent for path in GOLDEN.glob("*/config.json"))):
+            bare = self.folder()
+            for file in Path(model).iterdir():
+                if file.name.endswith((".json", ".jinja")) and "index" not in file.name:
+                    shutil.copy(file, bare)
+            for more in ([], ["--dtype", "float32"], ["--dtype", "bfloat16"], ["--dtype", "float16"],
+                         ["--quantization", "w8a8"], ["--quantization", "w4a8", "--no-quantize-lm-head"]):
+                with self.subTest(model=model, more=more):
+                    whole = run("inspect", model, *memory, *more)
+                    counted = run("inspect", bare, "--load-format", "dummy", *memory, *more)
+                    self.assertEqual(counted.returncode, whole.returncode, counted.stderr)
+                    if whole.returncode == 0:  # not every width can be cut into groups
+                        self.assertEqual(json.loads(counted.stdout), json.loads(whole.stdout))
+                        self.assertGreater(json.loads(whole.stdout)["plan"]["kv_tokens"], 0)
+        text = self.succeeds("inspect", CODE, "--load-format", "dummy")
+        self.assertEqual(text, self.succeeds("inspect", CODE))
+
     def test_instruction_set(self):
         forced = dict(os.environ, PHI_ISA="ref")
         self.assertEqual(json.loads(self.succeeds("inspect", RANDOM, "--json", env=forced))["isa"], "ref")

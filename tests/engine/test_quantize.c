@@ -154,11 +154,40 @@ static void test_every_failed_allocation_is_reported(void **state)
     phi_model_close(m);
 }
 
+/* A shape is enough for a plan, and for nothing else. */
+static void test_counted_weights(void **state)
+{
+    (void)state;
+    struct phi_model_options o;
+    struct phi_engine_options eo;
+    struct phi_engine_info counted, real;
+    struct phi_model *m;
+    struct phi_engine *e;
+    struct phi_error err;
+    phi_model_options_init(&o);
+    phi_engine_options_init(&eo);
+    eo.kv_bytes = 1 << 22;
+    o.path = model_dir("phi3-tiny-chat"), o.quantization = PHI_W8A8, o.n_threads = 2;
+    assert_int_equal(phi_model_open(&o, &m, &err), PHI_OK);
+    assert_int_equal(phi_engine_plan(m, &eo, &real, &err), PHI_OK);
+    phi_model_close(m);
+    o.count_weights = true;
+    assert_int_equal(phi_model_open(&o, &m, &err), PHI_OK);
+    assert_int_equal(phi_engine_plan(m, &eo, &counted, &err), PHI_OK);
+    assert_true(counted.kv_bytes == real.kv_bytes && counted.scratch_bytes == real.scratch_bytes);
+    assert_int_equal(counted.max_model_len, real.max_model_len);
+    assert_int_equal(phi_engine_create(m, &eo, &e, &err), PHI_ERR_INVALID);
+    assert_string_equal(err.text, "the model's weights were only counted");
+    assert_int_equal(phi_model_write_quantized(m, "/nowhere", &err), PHI_ERR_INVALID);
+    phi_model_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_written_and_read_again_gives_the_same_bits),
         cmocka_unit_test(test_asking_for_another_scheme_is_refused),
+        cmocka_unit_test(test_counted_weights),
         cmocka_unit_test(test_every_failed_allocation_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
