@@ -54,10 +54,10 @@ PHI_INLINE __m512 weight_f16(const void *w, int plane)
     return _mm512_cvtph_ps(_mm256_broadcastsi128_si256(_mm_loadu_si128(w)));
 }
 
-#define IN_PLACE_F32 ((struct in_place_form){STRIP_F32, activation_f32, 4})
-#define IN_PLACE_BF16 ((struct in_place_form){STRIP_F32, weight_bf16, 2})
-#define IN_PLACE_F16 ((struct in_place_form){STRIP_F32, weight_f16, 2})
-#define IN_PLACE_PAIRS ((struct in_place_form){STRIP_PAIRS, activation_pairs, 2})
+#define IN_PLACE_F32 ((struct in_place_form){STRIP_F32, activation_f32, 4, WIDE_ROWS, WIDE_PAIRS})
+#define IN_PLACE_BF16 ((struct in_place_form){STRIP_F32, weight_bf16, 2, TALL_ROWS, TALL_PAIRS})
+#define IN_PLACE_F16 ((struct in_place_form){STRIP_F32, weight_f16, 2, TALL_ROWS, TALL_PAIRS})
+#define IN_PLACE_PAIRS ((struct in_place_form){STRIP_PAIRS, activation_pairs, 2, TALL_ROWS, TALL_PAIRS})
 
 void phi_avx512_matmul_f32(const struct phi_matmul *a)
 {

@@ -1,12 +1,12 @@
 /* avx512_bf16.c: the AVX-512 kernels with the bfloat16 instructions. VDPBF16PS is the pair form
  * of docs/NUMERICS.md section 3 in one instruction: odd elements first, each product fused and
- * rounded on its own, denormals zero whatever MXCSR says. Every processor that has it also has VNNI. */
+ * rounded on its own, denormals zero whatever MXCSR says. Every processor that has it also has
+ * VNNI. */
 #include "kernels/avx512.h"
 #include "kernels/fit_rows.h"
 #include "kernels/x86_quant.h"
 
 #include "kernels/x86_in_place.h"
-
 
 PHI_INLINE __m256 step_dot_pairs(__m256 acc, const void *w, const void *x)
 {
@@ -37,7 +37,7 @@ PHI_INLINE __m512 multiply_pairs(__m512 acc, __m512 w, __m512 x)
         {pack_whole_pairs, 1, 16, 2, BLOCK_ROWS}, activation_whole_pairs, multiply_pairs, 2})
 
 #define IN_PLACE_WHOLE_PAIRS                                                                       \
-    ((struct in_place_form){STRIP_WHOLE_PAIRS, activation_whole_pairs, 2})
+    ((struct in_place_form){STRIP_WHOLE_PAIRS, activation_whole_pairs, 2, WIDE_ROWS, WIDE_PAIRS})
 
 static void matmul_bf16_pairs(const struct phi_matmul *a)
 {
