@@ -70,6 +70,7 @@ const struct phi_kernels phi_kernels_avx512_bf16 = {
     .matmul_bf16 = phi_avx512_matmul_bf16,
     .matmul_f16 = phi_avx512_matmul_f16,
     .matmul_bf16_pairs = matmul_bf16_pairs,
+    .joins_segments = true,
     .interleave_f32 = phi_avx512_interleave_f32,
     .interleave_pairs = interleave_pairs,
     .quantize_row = lanes_quantize_row,

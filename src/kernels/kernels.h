@@ -11,6 +11,7 @@
 
 #include "base/dtype.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,6 +35,9 @@ struct phi_matmul {
     const void *x_interleaved; /* what the table's interleave_* made of x; NULL when not called */
     size_t n_tokens;           /* >= 1 */
     size_t k;
+    /* 0, or, for a table that joins_segments and more than PHI_FEW_TOKENS: K is cut into segments of so
+     * many columns (a multiple of 16), whose sums meet in a tree (NUMERICS.md 3). */
+    size_t segment_k;
     float *y; /* [n_tokens, n_rows] */
     size_t ld_y;
     /* 64-byte aligned room for phi_matmul_scratch_bytes(k): the strip, widened or interleaved once
@@ -171,6 +175,7 @@ struct phi_kernels {
     void (*matmul_f16)(const struct phi_matmul *a);
     /* Pair form: bfloat16 activations and weights. */
     void (*matmul_bf16_pairs)(const struct phi_matmul *a);
+    bool joins_segments; /* the products above take segment_k */
     /* NULL, or: rows of activations, float32 or bfloat16 in the pair form, in the order in which the
      * products take them when there are 2 to PHI_FEW_TOKENS; once for all strips of a matrix. `to`
      * is 64-byte aligned and has phi_interleaved_bytes(n_tokens, k). */

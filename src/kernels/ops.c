@@ -61,7 +61,12 @@ static size_t segment_cols(size_t n_in, size_t unit)
     return unit * phi_size_ceil_div(n_in, unit * PHI_N_SEGMENTS);
 }
 
-enum { FLOAT_UNIT = 16 };
+enum {
+    FLOAT_UNIT = 16,
+    /* Rows up to here: a kernel that can takes all segments of a strip in one call. The strips of longer
+     * ones do not stay in the second-level cache as a whole. */
+    WHOLE_STRIP_K = 8192,
+};
 
 /* The least common multiple of PHI_QUANT_STEP and the group. */
 static size_t quant_unit(size_t group)
@@ -76,10 +81,9 @@ static size_t quant_unit(size_t group)
 }
 
 /* What a kernel needs for one strip, before the sums of segments. */
-static size_t strip_bytes(size_t n_in, bool segmented)
+static size_t strip_bytes(size_t n_in)
 {
-    size_t k = segmented ? segment_cols(n_in, FLOAT_UNIT) : n_in;
-    size_t bytes = phi_size_max(phi_matmul_scratch_bytes(k), phi_quant_scratch_bytes(n_in));
+    size_t bytes = phi_size_max(phi_matmul_scratch_bytes(n_in), phi_quant_scratch_bytes(n_in));
     return (bytes + 63) / 64 * 64;
 }
 
@@ -93,7 +97,7 @@ static size_t partial_bytes(bool segmented, size_t n_tokens)
 size_t phi_op_linear_scratch_bytes(size_t n_in, bool segmented, size_t n_tokens)
 {
     size_t n_cols = segmented ? PHI_N_SEGMENTS * segment_cols(n_in, FLOAT_UNIT) : n_in;
-    return strip_bytes(n_in, segmented) + partial_bytes(segmented, n_tokens) +
+    return strip_bytes(n_in) + partial_bytes(segmented, n_tokens) +
            phi_interleaved_bytes(phi_size_min(n_tokens, PHI_FEW_TOKENS), n_cols);
 }
 
@@ -129,7 +133,7 @@ struct segments {
 
 static struct segments make_segments(void *scratch, size_t n_in, size_t n_tokens, size_t unit)
 {
-    char *behind = (char *)scratch + strip_bytes(n_in, true);
+    char *behind = (char *)scratch + strip_bytes(n_in);
     return (struct segments){(float *)behind, n_tokens * PHI_STRIP_ROWS, segment_cols(n_in, unit)};
 }
 
@@ -234,7 +238,11 @@ static void float_strip(const struct linear *l, const struct phi_matrix *matrix,
         .scratch = scratch,
     };
     matmul_fn matmul = pick_matmul(l->c->kernels, matrix->dtype, l->x->dtype);
-    if (l->w->segmented)
+    const bool joins = l->c->kernels->joins_segments && l->n_tokens > PHI_FEW_TOKENS &&
+                       l->w->n_in <= WHOLE_STRIP_K;
+    if (l->w->segmented && joins)
+        a.segment_k = segment_cols(a.k, FLOAT_UNIT);
+    if (l->w->segmented && !joins)
         segmented_strip(matmul, &a, phi_dtype_bytes(matrix->dtype), phi_dtype_bytes(l->x->dtype));
     else
         matmul(&a);
@@ -304,7 +312,7 @@ static const void *interleave(const struct linear *l)
     const size_t n = l->n_tokens;
     if (!fn || l->x->quant || n < 2 || n > PHI_FEW_TOKENS)
         return NULL;
-    char *to = (char *)phi_compute_scratch(l->c, 0) + strip_bytes(w->n_in, w->segmented) +
+    char *to = (char *)phi_compute_scratch(l->c, 0) + strip_bytes(w->n_in) +
                partial_bytes(w->segmented, n);
     const size_t n_cols = w->segmented ? segment_cols(w->n_in, FLOAT_UNIT) : w->n_in;
     const size_t part_bytes = phi_interleaved_bytes(n, n_cols);

@@ -41,16 +41,70 @@ PHI_INLINE __m512 reduce_tokens(__m512 first, __m512 second)
     return _mm512_permutexvar_ps(order, sums);
 }
 
-/* One step: the activations at x[t] + at, the packed weights at w. */
-PHI_INLINE void strip_step(__m512 acc[][BLOCK_REGISTERS], const char *w, const char *const *x,
-                           size_t at, const struct strip_form form, const size_t n_tokens)
+/* The sums of a tile's tokens by pairs of tokens. */
+struct tile_sums {
+    __m512 v[BLOCK_TOKENS / 2];
+};
+
+PHI_INLINE struct tile_sums reduce_tile(const __m512 acc[][BLOCK_REGISTERS], const size_t n_tokens)
+{
+    struct tile_sums sums;
+    PHI_UNROLL
+    for (size_t t = 0; t < n_tokens; t += 2)
+        sums.v[t / 2] =
+            reduce_tokens(reduce_rows(acc[t]), reduce_rows(acc[t + 1 < n_tokens ? t + 1 : t]));
+    return sums;
+}
+
+/* The tree over segments: as soon as two subtrees of a size are there they become one. */
+enum { TREE_ROOT = 3 }; /* 2^3 = PHI_N_SEGMENTS */
+
+struct segment_tree {
+    struct tile_sums level[TREE_ROOT + 1]; /* [i]: 2^i segments */
+};
+
+PHI_INLINE void tree_add(struct segment_tree *tree, size_t segment, struct tile_sums sums,
+                         const size_t n_tokens)
+{
+    size_t level = 0;
+    for (; segment >> level & 1; level++)
+        PHI_UNROLL
+    for (size_t i = 0; i < (n_tokens + 1) / 2; i++)
+        sums.v[i] = _mm512_add_ps(tree->level[level].v[i], sums.v[i]);
+    tree->level[level] = sums;
+}
+
+PHI_INLINE void store_tile(const struct phi_matmul *a, size_t row, size_t token,
+                           struct tile_sums sums, const size_t n_tokens)
+{
+    const size_t n_rows = a->n_rows - row;
+    const __mmask8 mask = (__mmask8)(n_rows < BLOCK_ROWS ? (1u << n_rows) - 1 : 0xFF);
+    PHI_UNROLL
+    for (size_t t = 0; t < n_tokens; t += 2) {
+        float *y = a->y + (token + t) * a->ld_y + row;
+        _mm256_mask_storeu_ps(y, mask, _mm512_castps512_ps256(sums.v[t / 2]));
+        if (t + 1 < n_tokens)
+            _mm256_mask_storeu_ps(y + a->ld_y, mask, _mm512_extractf32x8_ps(sums.v[t / 2], 1));
+    }
+}
+
+/* Token t of rows ld_bytes apart, from two bases: few registers hold all addresses. */
+PHI_INLINE const char *token_at(const char *x, const char *x3, size_t ld_bytes, size_t t)
+{
+    return (t < 3 ? x : x3) + t % 3 * ld_bytes;
+}
+
+/* One step: the activations of tokens from x and x3 on, the packed weights at w. */
+PHI_INLINE void strip_step(__m512 acc[][BLOCK_REGISTERS], const char *w, const char *x,
+                           const char *x3, size_t ld_bytes, const struct strip_form form,
+                           const size_t n_tokens)
 {
     PHI_UNROLL
     for (int plane = 0; plane < form.pack.n_planes; plane++) {
         __m512 xv[BLOCK_TOKENS];
         PHI_UNROLL
         for (size_t t = 0; t < n_tokens; t++)
-            xv[t] = form.activation(x[t] + at, plane);
+            xv[t] = form.activation(token_at(x, x3, ld_bytes, t), plane);
         PHI_UNROLL
         for (size_t r = 0; r < BLOCK_REGISTERS; r++, w += 64) {
             __m512 wv = _mm512_load_ps(w);
@@ -61,46 +115,51 @@ PHI_INLINE void strip_step(__m512 acc[][BLOCK_REGISTERS], const char *w, const c
     }
 }
 
+/* k columns from those at w and x on: the lanes of n_tokens by BLOCK_ROWS dot products. */
+PHI_INLINE void tile_dots(__m512 acc[][BLOCK_REGISTERS], const char *w, const char *x,
+                          size_t ld_bytes, size_t k, const struct strip_form form,
+                          const size_t n_tokens)
+{
+    const size_t w_step = (size_t)form.pack.n_planes * BLOCK_ROWS * PLANE_BYTES;
+    const size_t x_step = form.pack.step_k * form.x_bytes;
+    const char *end = x + k / form.pack.step_k * x_step, *x3 = x + 3 * ld_bytes;
+    const size_t rest_bytes = k % form.pack.step_k * form.x_bytes;
+    PHI_UNROLL
+    for (size_t t = 0; t < n_tokens; t++)
+        PHI_UNROLL
+    for (size_t r = 0; r < BLOCK_REGISTERS; r++)
+        acc[t][r] = _mm512_setzero_ps();
+    for (; x < end; x += x_step, x3 += x_step, w += w_step)
+        strip_step(acc, w, x, x3, ld_bytes, form, n_tokens);
+    if (rest_bytes) {
+        unsigned char rest[BLOCK_TOKENS][32] = {{0}};
+        for (size_t t = 0; t < n_tokens; t++)
+            memcpy(rest[t], x + t * ld_bytes, rest_bytes);
+        strip_step(acc, w, (const char *)rest[0], (const char *)rest[3], 32, form, n_tokens);
+    }
+}
+
 /* n_tokens <= BLOCK_TOKENS is a constant where this is inlined. */
 PHI_INLINE void strip_tile(const struct phi_matmul *a, size_t row, size_t token,
                            const struct strip_form form, const size_t n_tokens)
 {
-    const size_t w_step = (size_t)form.pack.n_planes * BLOCK_ROWS * PLANE_BYTES;
-    const size_t x_step = form.pack.step_k * form.x_bytes;
     const char *w = (const char *)a->scratch + row / BLOCK_ROWS * block_bytes(a->k, form.pack);
-    const char *x[BLOCK_TOKENS];
+    const size_t ld_bytes = a->ld_x * form.x_bytes;
+    const char *x = (const char *)a->x + token * ld_bytes;
     __m512 acc[BLOCK_TOKENS][BLOCK_REGISTERS];
-    PHI_UNROLL
-    for (size_t t = 0; t < n_tokens; t++) {
-        x[t] = (const char *)a->x + (token + t) * a->ld_x * form.x_bytes;
-        PHI_UNROLL
-        for (size_t r = 0; r < BLOCK_REGISTERS; r++)
-            acc[t][r] = _mm512_setzero_ps();
+    struct segment_tree tree;
+    if (a->segment_k == 0) {
+        tile_dots(acc, w, x, ld_bytes, a->k, form, n_tokens);
+        store_tile(a, row, token, reduce_tile(acc, n_tokens), n_tokens);
+        return;
     }
-
-    const size_t end = a->k / form.pack.step_k * x_step;
-    size_t at = 0;
-    for (; at < end; at += x_step, w += w_step)
-        strip_step(acc, w, x, at, form, n_tokens);
-    const size_t rest_bytes = a->k * form.x_bytes - end;
-    if (rest_bytes) {
-        unsigned char rest[BLOCK_TOKENS][32] = {{0}};
-        for (size_t t = 0; t < n_tokens; t++)
-            x[t] = memcpy(rest[t], x[t] + at, rest_bytes);
-        strip_step(acc, w, x, 0, form, n_tokens);
+    for (size_t i = 0, begin = 0, k; i < PHI_N_SEGMENTS; i++, begin += k) {
+        k = a->k - begin < a->segment_k ? a->k - begin : a->segment_k;
+        tile_dots(acc, w + block_bytes(begin, form.pack), x + begin * form.x_bytes, ld_bytes, k,
+                  form, n_tokens);
+        tree_add(&tree, i, reduce_tile(acc, n_tokens), n_tokens);
     }
-
-    const size_t n_rows = a->n_rows - row;
-    const __mmask8 mask = (__mmask8)(n_rows < BLOCK_ROWS ? (1u << n_rows) - 1 : 0xFF);
-    PHI_UNROLL
-    for (size_t t = 0; t < n_tokens; t += 2) {
-        const size_t second = t + 1 < n_tokens ? t + 1 : t;
-        __m512 sums = reduce_tokens(reduce_rows(acc[t]), reduce_rows(acc[second]));
-        float *y = a->y + (token + t) * a->ld_y + row;
-        _mm256_mask_storeu_ps(y, mask, _mm512_castps512_ps256(sums));
-        if (second != t)
-            _mm256_mask_storeu_ps(y + a->ld_y, mask, _mm512_extractf32x8_ps(sums, 1));
-    }
+    store_tile(a, row, token, tree.level[TREE_ROOT], n_tokens);
 }
 
 /* Names the next strip's lines to the second level while this one is computed: this thread's next

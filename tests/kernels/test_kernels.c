@@ -161,6 +161,52 @@ static void pairs_over_all_exponents(void **state)
     phi_free(scratch);
 }
 
+/* ---------------------------------------------------------------- segments */
+
+/* A table's own joining of segments against the reference's dot products, joined here. */
+static void joined_segments(void **state)
+{
+    const struct phi_kernels *table = *state;
+    if (table->features & ~phi_cpu_features())
+        return;
+    enum { N = 13, M = PHI_FEW_TOKENS + 9, MAX_K = 400 };
+    static float w[N * MAX_K], x[M * MAX_K], parts[PHI_N_SEGMENTS][M * N], got[M * N];
+    uint64_t random = seed;
+    void *scratch = phi_alloc_aligned(64, phi_matmul_scratch_bytes(MAX_K));
+    assert_non_null(scratch);
+    for (size_t i = 0; i < N * MAX_K; i++)
+        w[i] = (float)(kernel_random(&random) % 4001) * 1e-3f - 2.0f;
+    for (size_t i = 0; i < M * MAX_K; i++)
+        x[i] = (float)(kernel_random(&random) % 4001) * 1e-3f - 2.0f;
+    static const size_t lengths[] = {16, 100, 128, 129, 256, 393, 400};
+    for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++) {
+        const size_t k = lengths[l], segment_k = (k + 127) / 128 * 16;
+        struct phi_matmul a = {.w = w, .ld_w = MAX_K, .n_rows = N, .x = x, .ld_x = MAX_K,
+                               .n_tokens = M, .ld_y = N, .scratch = scratch};
+        memset(parts, 0, sizeof parts);
+        for (size_t s = 0; s * segment_k < k; s++) {
+            struct phi_matmul part = a;
+            part.w = w + s * segment_k;
+            part.x = x + s * segment_k;
+            part.k = k - s * segment_k < segment_k ? k - s * segment_k : segment_k;
+            part.y = parts[s];
+            phi_kernels_ref.matmul_f32(&part);
+        }
+        a.k = k;
+        a.segment_k = segment_k;
+        a.y = got;
+        table->matmul_f32(&a);
+        for (size_t i = 0; i < M * N; i++) {
+            const float want = ((parts[0][i] + parts[1][i]) + (parts[2][i] + parts[3][i])) +
+                               ((parts[4][i] + parts[5][i]) + (parts[6][i] + parts[7][i]));
+            if (memcmp(&want, &got[i], sizeof want) != 0)
+                fail_msg("%s: k %zu, seed %" PRIu64 ": %a is not %a", table->name, k, seed,
+                         (double)got[i], (double)want);
+        }
+    }
+    phi_free(scratch);
+}
+
 /* ---------------------------------------------------------------- main */
 
 static int tell_seed(void **state)
@@ -172,7 +218,7 @@ static int tell_seed(void **state)
 
 int main(void)
 {
-    enum { MAX_TESTS = 1 + 8 * (N_KERNEL_OPS + 1), MAX_NAME = 64 };
+    enum { MAX_TESTS = 1 + 8 * (N_KERNEL_OPS + 2), MAX_NAME = 64 };
     static struct CMUnitTest tests[MAX_TESTS];
     static struct pairing pairings[MAX_TESTS];
     static char names[MAX_TESTS][MAX_NAME];
@@ -197,6 +243,11 @@ int main(void)
         snprintf(names[n], MAX_NAME, "%s pairs over all exponents", (*t)->name);
         tests[n] = (struct CMUnitTest){names[n], pairs_over_all_exponents, NULL, NULL, (void *)*t};
         n++;
+        if ((*t)->joins_segments) {
+            snprintf(names[n], MAX_NAME, "%s joined segments", (*t)->name);
+            tests[n] = (struct CMUnitTest){names[n], joined_segments, NULL, NULL, (void *)*t};
+            n++;
+        }
     }
     return _cmocka_run_group_tests("kernels", tests, n, tell_seed, NULL);
 }
