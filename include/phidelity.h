@@ -66,6 +66,16 @@ void phi_set_log(void (*sink)(void *context, int level, const char *line), void 
 
 struct phi_model;
 
+/* Large weights are read at full speed from pages of 2 MiB only. Linux fills its page cache with those when
+ * it reads a file for such a mapping, but what a download or a copy has put there is in small pages. */
+enum phi_load_strategy {
+    PHI_LOAD_AUTO,     /* weights are mapped; behind the opened model small pages are exchanged */
+    PHI_LOAD_LAZY,     /* weights are mapped, and read when they are used; the cache stays as it is */
+    PHI_LOAD_PREFETCH, /* the cache is filled with large pages before the model is open */
+    PHI_LOAD_EAGER     /* weights are read into large pages of the process: for file systems over a network
+                          and others without large pages. Costs memory that processes do not share */
+};
+
 /* `done` of `total` bytes of the named stage ("loading", "converting"). Called from the opening
  * thread. */
 typedef void (*phi_progress_fn)(void *context, const char *stage, uint64_t done, uint64_t total);
@@ -83,6 +93,7 @@ struct phi_model_options {
     bool dummy_weights;   /* --load-format dummy: seeded random weights from config.json alone */
     bool count_weights;   /* config.json says what weights there are, and none are made: enough for
                              phi_model_get_info and phi_engine_plan, not for an engine */
+    enum phi_load_strategy load_strategy;
     uint64_t seed;        /* of the dummy weights */
     int n_threads;        /* 0 = the physical cores this process may use */
     phi_progress_fn progress; /* NULL = none */
@@ -103,7 +114,8 @@ struct phi_model_info {
     enum phi_quantization quantization; /* of the layers, from the file or made at load */
     uint64_t n_parameters;
     uint64_t weight_bytes;    /* mapped from files */
-    uint64_t converted_bytes; /* held in memory: narrower than the file as asked, or quantised */
+    uint64_t converted_bytes; /* held in memory: narrower than the file as asked, quantised, or read
+                                 there by PHI_LOAD_EAGER */
     int n_layers, hidden_size, n_heads, n_kv_heads, head_dim, rotary_dim, vocab_size;
     int n_token_ids;             /* 1 + the greatest id with a token; <= vocab_size */
     int max_position_embeddings; /* the longest context of the checkpoint */

@@ -6,8 +6,8 @@ import os
 
 from ._sampling import defaults_of
 from .engine import Engine, Request, Waker
-from .engine_args import (dtype_name, dtype_of, find_checkpoint, policy_of, quantization_name, quantization_of,
-                          sort_out)
+from .engine_args import (dtype_name, dtype_of, find_checkpoint, load_strategy_of, policy_of, quantization_name,
+                          quantization_of, sort_out)
 from .exceptions import ValidationError
 from .inputs import Prompt, TokenizedPrompt
 from .metrics import Metric, read_metrics
@@ -46,7 +46,8 @@ class Core:
                  override_generation_config: dict[str, Any] | None = None,
                  served_model_name: str | list[str] | None = None, disable_log_stats: bool = True,
                  quantization: str | None = None, quant_group_size: int = 0, quantize_lm_head: bool = True,
-                 threads: int = 0, revision: str | None = None, **unknown: Any) -> None:
+                 safetensors_load_strategy: str | None = None, threads: int = 0, revision: str | None = None,
+                 **unknown: Any) -> None:
         sort_out(unknown, caller)
         if load_format not in LOAD_FORMATS:
             raise ValidationError(f"load_format must be one of {', '.join(LOAD_FORMATS)}, got {load_format!r}",
@@ -73,6 +74,7 @@ class Core:
                            dtype=dtype_of("dtype", dtype), dummy_weights=load_format == "dummy", seed=seed,
                            quantization=quantization_of(quantization), keep_lm_head=not quantize_lm_head,
                            quant_group_size=_whole("quant_group_size", quant_group_size),
+                           load_strategy=load_strategy_of(safetensors_load_strategy),
                            n_threads=_whole("threads", threads))
         window = self.model.info.sliding_window
         if disable_sliding_window and window > 0:

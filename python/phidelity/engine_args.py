@@ -18,6 +18,8 @@ QUANTIZATIONS = {"None": "PHI_UNQUANTIZED", "compressed-tensors": "PHI_UNQUANTIZ
                   "w8a8": "PHI_W8A8", "w4a8": "PHI_W4A8"}
 _DTYPE_NAMES = ("float32", "bfloat16", "float16")
 POLICIES = {"fcfs": "PHI_FCFS", "priority": "PHI_PRIORITY"}
+LOAD_STRATEGIES = {"auto": "PHI_LOAD_AUTO", "lazy": "PHI_LOAD_LAZY", "prefetch": "PHI_LOAD_PREFETCH",
+                    "eager": "PHI_LOAD_EAGER", "None": "PHI_LOAD_AUTO"}
 
 # Where vLLM computes otherwise, and no answer depends on it.
 INERT = frozenset("""
@@ -39,7 +41,7 @@ INERT = frozenset("""
     num_lookahead_slots numa_bind numa_bind_cpus numa_bind_nodes offload_backend offload_group_size
     offload_num_in_group offload_params offload_prefetch_step optimization_level
     override_attention_dtype performance_mode prefix_caching_hash_algo pt_load_map_location
-    ray_workers_use_nsight revision safetensors_load_strategy scheduler_reserve_full_isl
+    ray_workers_use_nsight revision scheduler_reserve_full_isl
     skip_mm_profiling skip_tokenizer_init stream_interval structured_outputs_config swap_space
     tokenizer_revision trust_remote_code use_tqdm_on_load use_v2_block_manager
 """.split()) - {"block_size_override", "stream_interval", "logprobs_mode"}
@@ -124,6 +126,11 @@ def quantization_name(quantization: int) -> str | None:
 def policy_of(value: Any) -> int:
     """The phi_policy for a name."""
     return one_of("scheduling_policy", value, POLICIES)
+
+
+def load_strategy_of(value: Any) -> int:
+    """The phi_load_strategy for a name."""
+    return one_of("safetensors_load_strategy", value, LOAD_STRATEGIES)
 
 
 def sort_out(unknown: dict[str, Any], caller: str) -> None:

@@ -6,7 +6,7 @@ import inspect
 import json
 
 from ._core import LOAD_FORMATS, Core
-from .engine_args import DTYPES, INERT, ONLY, POLICIES, QUANTIZATIONS
+from .engine_args import DTYPES, INERT, LOAD_STRATEGIES, ONLY, POLICIES, QUANTIZATIONS
 from .exceptions import ValidationError
 
 TYPE_CHECKING = False
@@ -72,6 +72,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "quantization": {"choices": [q for q in QUANTIZATIONS if q != "None"], "help": "linear layers become integers"},
     "quant_group_size": {"type": _count, "metavar": "N", "help": "inputs that share a scale"},
     "quantize_lm_head": {**FLAG, "help": "the output layer, too"},
+    "safetensors_load_strategy": {"choices": list(LOAD_STRATEGIES), "help": "how weights come into memory"},
     "threads": {"type": _count, "metavar": "N", "help": "that compute; 0 is one for each physical core"},
     "revision": {"metavar": "NAME", "help": "of the model in Hugging Face's cache"},
 }

@@ -40,8 +40,9 @@ class LLM(Facts):
     gpu_memory_utilization: the share of the machine's memory that the process may take;
     kv_cache_memory_bytes: the KV cache's size. Without either: what max_num_seqs sequences need, at most
     a quarter of the memory. kv_cache_dtype, block_size, enable_prefix_caching (default True),
-    scheduling_policy ("fcfs", "priority"), load_format ("auto", "dummy"), max_logprobs (20; -1 is no
-    bound), generation_config ("auto", "vllm", a folder), override_generation_config, served_model_name
+    scheduling_policy ("fcfs", "priority"), load_format ("auto", "dummy"), safetensors_load_strategy
+    ("auto", "lazy", "prefetch", "eager": docs/DEPLOYMENT.md, Tuning), max_logprobs (20; -1 is no bound),
+    generation_config ("auto", "vllm", a folder), override_generation_config, served_model_name
     (of metrics), disable_sliding_window, disable_log_stats (default True; False fills
     RequestOutput.metrics), revision: as vLLM's. threads: 0 is one for each physical core.
 

@@ -10,7 +10,8 @@
 /* More than is needed is reserved, mapped at the right place, and the rest of it given back. */
 static void *map_aligned(size_t n_bytes, int protection, int flags, int fd)
 {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), used = phi_size_ceil_div(n_bytes, page) * page;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE),
+                 used = phi_size_ceil_div(n_bytes, page) * page;
     size_t room;
     if (!phi_size_add(n_bytes, PHI_HUGE_PAGE + page, &room)) {
         errno = ENOMEM;

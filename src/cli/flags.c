@@ -30,6 +30,13 @@ static const struct cli_name load_names[] = {
     {NULL, 0},
 };
 
+static const struct cli_name strategy_names[] = {
+    {"auto", PHI_LOAD_AUTO},         {"lazy", PHI_LOAD_LAZY},
+    {"prefetch", PHI_LOAD_PREFETCH}, {"eager", PHI_LOAD_EAGER},
+    {"None", PHI_LOAD_AUTO}, /* as vLLM's default is spelled */
+    {NULL, 0},
+};
+
 static const struct cli_name generation_names[] = {
     {"auto", CLI_GENERATION_AUTO},
     {"vllm", CLI_GENERATION_VLLM},
@@ -79,6 +86,10 @@ const struct cli_option_group cli_model_group = {
         {.name = "load-format", .kind = CLI_CHOICE, AT(load_format), .argument = "F",
          .initial = "auto", .names = load_names,
          .help = "where weights come from; dummy makes seeded random ones from config.json alone"},
+        {.name = "safetensors-load-strategy", .kind = CLI_CHOICE, AT(load_strategy),
+         .argument = "S", .initial = "auto", .names = strategy_names,
+         .help = "lazy maps the files; auto also moves them to huge pages in the background, "
+                 "prefetch before the start; eager reads them into memory of its own"},
         {.name = "threads", .kind = CLI_INT, AT(threads), .initial = "0", .max = 1024,
          .help = "threads that compute; 0 takes one for each physical core"},
         {.name = "seed", .kind = CLI_INT64, AT(seed), .initial = "0",
@@ -223,6 +234,7 @@ enum phi_status cli_load_model(const struct cli_args *args, const struct cli_com
         o.keep_lm_head = !model->quantize_lm_head;
         o.dummy_weights = model->load_format == CLI_LOAD_DUMMY;
         o.count_weights = model->load_format == CLI_LOAD_COUNTED;
+        o.load_strategy = (enum phi_load_strategy)model->load_strategy;
         o.seed = (uint64_t)model->seed;
         o.n_threads = model->threads;
     }

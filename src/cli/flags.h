@@ -20,6 +20,7 @@ struct cli_model_flags {
     int quant_group_size;
     bool quantize_lm_head;
     int load_format;
+    int load_strategy; /* enum phi_load_strategy */
     int threads;
     int64_t seed;
 };

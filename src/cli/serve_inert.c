@@ -82,7 +82,6 @@ const struct cli_option_group serve_ignored_group = {
         VALUE("ignore-patterns", NO_DOWNLOAD),
         BOOLEAN("use-tqdm-on-load", NO_DOWNLOAD),
 
-        VALUE("safetensors-load-strategy", "weights are mapped, and read when they are used"),
         VALUE("safetensors-prefetch-num-threads",
               "weights are mapped, and read when they are used"),
         VALUE("safetensors-prefetch-block-size", "weights are mapped, and read when they are used"),

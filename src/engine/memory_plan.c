@@ -6,8 +6,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum {
@@ -25,24 +23,6 @@ static uint64_t less(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
-/* The number in the line of the file that begins with `name`; 0 when there is none. */
-static uint64_t number_after(const char *path, const char *name)
-{
-    char line[128];
-    size_t n = strlen(name);
-    uint64_t number = 0;
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return 0;
-    while (fgets(line, sizeof line, f))
-        if (strncmp(line, name, n) == 0) {
-            number = strtoull(line + n, NULL, 10);
-            break;
-        }
-    fclose(f);
-    return number;
-}
-
 /* One number in a file of the container's control group; UINT64_MAX for "max" or no such file. */
 static uint64_t cgroup_bytes(const char *path)
 {
@@ -58,8 +38,8 @@ static uint64_t cgroup_bytes(const char *path)
 void phi_memory_read(struct phi_memory *out)
 {
     out->total_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    out->process_bytes = 1024 * number_after("/proc/self/status", "RssAnon:");
-    out->available_bytes = 1024 * number_after("/proc/meminfo", "MemAvailable:");
+    out->process_bytes = 1024 * phi_file_number("/proc/self/status", "RssAnon:");
+    out->available_bytes = 1024 * phi_file_number("/proc/meminfo", "MemAvailable:");
     if (out->available_bytes == 0)
         out->available_bytes = out->total_bytes;
     uint64_t limit = cgroup_bytes("/sys/fs/cgroup/memory.max");
@@ -67,8 +47,8 @@ void phi_memory_read(struct phi_memory *out)
         return;
     /* Files that were read, weights among them, count as used, but give way. */
     uint64_t used = less(cgroup_bytes("/sys/fs/cgroup/memory.current"),
-                         number_after("/sys/fs/cgroup/memory.stat", "inactive_file ") +
-                             number_after("/sys/fs/cgroup/memory.stat", "active_file "));
+                         phi_file_number("/sys/fs/cgroup/memory.stat", "inactive_file ") +
+                             phi_file_number("/sys/fs/cgroup/memory.stat", "active_file "));
     uint64_t left = less(limit, used);
     out->total_bytes = limit;
     out->available_bytes = left < out->available_bytes ? left : out->available_bytes;
@@ -183,7 +163,7 @@ static enum phi_status plan_share(struct phi_memory_plan *p, const struct phi_mo
                         "cache itself.",
                         o->memory_utilization, gib((uint64_t)wanted), gib(memory->total_bytes),
                         gib((uint64_t)there), floor(there / total * 100) / 100);
-    uint64_t held = memory->process_bytes + net.mapped_bytes;
+    uint64_t held = memory->process_bytes + (m->weights_in_memory ? 0 : net.mapped_bytes);
     p->share_bytes = (size_t)phi_size_max(less((uint64_t)wanted, held), 1);
     return PHI_OK;
 }

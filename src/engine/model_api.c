@@ -2,9 +2,10 @@
  * back. */
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/huge_files.h"
 #include "base/log.h"
 #include "base/threads.h"
-#include "engine/model_api.h"
+#include "engine/load_strategy.h"
 #include "formats/json.h"
 
 #include <stdlib.h>
@@ -96,8 +97,10 @@ static enum phi_status open_net(struct phi_model *m, const struct phi_model_opti
                                 struct phi_error *err)
 {
     m->count_only = o->count_weights;
-    if (!o->dummy_weights && !o->count_weights)
+    if (!o->dummy_weights && !o->count_weights) {
         PHI_TRY(phi_safetensors_open_dir(o->path, &m->weights, err));
+        PHI_TRY(phi_load_before(m, o, err));
+    }
     struct phi_net_options net = {
         .config = &m->config,
         .weights = m->weights,
@@ -112,7 +115,9 @@ static enum phi_status open_net(struct phi_model *m, const struct phi_model_opti
         .progress = o->progress,
         .progress_context = o->progress_context,
     };
-    return phi_net_open(&net, &m->net, err);
+    PHI_TRY(phi_net_open(&net, &m->net, err));
+    m->huge_thread = phi_load_behind(m, o->load_strategy);
+    return PHI_OK;
 }
 
 /* A spelling has at least as many bytes as the text it stands for. (Blanks are aside because added
@@ -184,6 +189,7 @@ void phi_model_close(struct phi_model *m)
 {
     if (!m)
         return;
+    phi_huge_thread_stop(m->huge_thread);
     phi_net_close(m->net);
     phi_safetensors_close(m->weights);
     phi_chat_template_close(m->chat_template);
@@ -244,8 +250,10 @@ void phi_model_get_info(const struct phi_model *m, struct phi_model_info *out)
         out->file_dtype = net.file_dtype;
         out->quantization = net.quantization;
         out->n_parameters = net.n_parameters;
-        out->weight_bytes = net.mapped_bytes;
+        out->weight_bytes = m->weights_in_memory ? 0 : net.mapped_bytes;
         out->converted_bytes = net.converted_bytes;
+        if (m->weights_in_memory)
+            out->converted_bytes += phi_safetensors_file_bytes(m->weights);
     }
     if (m->tokenizer) {
         out->n_token_ids = phi_tokenizer_n_ids(m->tokenizer);

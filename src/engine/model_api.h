@@ -15,6 +15,8 @@ struct phi_model {
     struct phi_chat_template *chat_template; /* of an empty text when the checkpoint has none */
     bool has_chat_template;
     struct phi_safetensors *weights;         /* NULL: none, dummy or counted ones */
+    bool weights_in_memory;                  /* read there by PHI_LOAD_EAGER, not mapped */
+    struct phi_huge_thread *huge_thread;     /* of PHI_LOAD_AUTO; NULL: none */
     struct phi_net *net;                     /* NULL: no_weights */
     bool count_only;                         /* the net's matrices have no data */
     const struct phi_kernels *kernels;

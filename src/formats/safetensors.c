@@ -356,6 +356,12 @@ size_t phi_safetensors_file_bytes(const struct phi_safetensors *st)
     return st->file_bytes;
 }
 
+const struct phi_map *phi_safetensors_maps(const struct phi_safetensors *st, size_t *n)
+{
+    *n = st->n_files;
+    return st->maps;
+}
+
 void phi_safetensors_close(struct phi_safetensors *st)
 {
     if (!st)

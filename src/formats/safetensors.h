@@ -11,6 +11,7 @@
 #define PHI_FORMATS_SAFETENSORS_H
 
 #include "base/dtype.h"
+#include "base/file.h"
 #include "base/str.h"
 
 enum { PHI_TENSOR_MAX_DIMS = 8 };
@@ -70,6 +71,9 @@ const struct phi_tensor *phi_safetensors_find(const struct phi_safetensors *st,
 size_t phi_safetensors_n_tensors(const struct phi_safetensors *st);
 const struct phi_tensor *phi_safetensors_at(const struct phi_safetensors *st, size_t i);
 size_t phi_safetensors_file_bytes(const struct phi_safetensors *st); /* sum over all files */
+
+/* The mapped files, for those who look after their pages. */
+const struct phi_map *phi_safetensors_maps(const struct phi_safetensors *st, size_t *n);
 
 /* Checks the header in `bytes` as if it were a whole file (for the fuzzer and the tests). */
 enum phi_status phi_safetensors_check_bytes(const void *bytes, size_t n, struct phi_error *err);

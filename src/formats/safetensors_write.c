@@ -1,8 +1,13 @@
 /* safetensors_write.c: writing, see safetensors.h.
  *
  * The file is written under a temporary name beside its place and renamed when complete, so a full
- * disk or a crash never leaves half a file under the name that was asked for. */
+ * disk or a crash never leaves half a file under the name that was asked for. It is written in
+ * pieces of whole huge pages at multiples of their size: file systems that can keep what was
+ * written in such pages do so then, and whoever maps the file next reads it at full speed
+ * (base/huge_pages.h). */
+#include "base/alloc.h"
 #include "base/file.h"
+#include "base/huge_pages.h"
 #include "base/size.h"
 #include "base/utf8.h"
 #include "formats/json.h"
@@ -14,6 +19,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { PIECE_BYTES = 4 * PHI_HUGE_PAGE };
 
 static enum phi_status check_tensor(const struct phi_tensor *t, const char *path,
                                     struct phi_error *err)
@@ -96,30 +103,61 @@ static enum phi_status build_header(const struct phi_tensor *tensors, size_t n, 
     return status;
 }
 
-static enum phi_status write_all(int fd, const char *path, const void *data, size_t n,
-                                 struct phi_error *err)
+struct writer {
+    int fd;
+    const char *path;
+    char *piece; /* [PIECE_BYTES] */
+    size_t n;    /* bytes in it */
+};
+
+static enum phi_status write_piece(struct writer *w, struct phi_error *err)
 {
-    const char *p = data;
-    while (n > 0) {
-        ssize_t written = write(fd, p, phi_size_min(n, (size_t)1 << 30));
+    for (size_t done = 0; done < w->n;) {
+        ssize_t written = write(w->fd, w->piece + done, w->n - done);
         if (written < 0 && errno == EINTR)
             continue;
         if (written <= 0)
-            return phi_fail(err, PHI_ERR_IO, "%s: cannot write: %s", path,
+            return phi_fail(err, PHI_ERR_IO, "%s: cannot write: %s", w->path,
                             written < 0 ? strerror(errno) : "nothing was written");
-        p += written;
-        n -= (size_t)written;
+        done += (size_t)written;
+    }
+    w->n = 0;
+    return PHI_OK;
+}
+
+static enum phi_status write_bytes(struct writer *w, const void *data, size_t n,
+                                   struct phi_error *err)
+{
+    for (const char *p = data; n > 0;) {
+        size_t part = phi_size_min(n, PIECE_BYTES - w->n);
+        memcpy(w->piece + w->n, p, part);
+        w->n += part;
+        p += part;
+        n -= part;
+        if (w->n == PIECE_BYTES)
+            PHI_TRY(write_piece(w, err));
     }
     return PHI_OK;
+}
+
+static enum phi_status write_all(struct writer *w, const struct phi_buf *header,
+                                 const struct phi_tensor *tensors, size_t n, struct phi_error *err)
+{
+    if (!w->piece)
+        return phi_fail_memory(err, w->path, PIECE_BYTES);
+    PHI_TRY(write_bytes(w, header->data, header->n, err));
+    for (size_t i = 0; i < n; i++)
+        PHI_TRY(write_bytes(w, tensors[i].data, tensors[i].n_bytes, err));
+    return write_piece(w, err);
 }
 
 static enum phi_status write_to_fd(int fd, const char *path, const struct phi_buf *header,
                                    const struct phi_tensor *tensors, size_t n,
                                    struct phi_error *err)
 {
-    enum phi_status status = write_all(fd, path, header->data, header->n, err);
-    for (size_t i = 0; i < n && status == PHI_OK; i++)
-        status = write_all(fd, path, tensors[i].data, tensors[i].n_bytes, err);
+    struct writer w = {fd, path, phi_pages_alloc(PIECE_BYTES), 0};
+    enum phi_status status = write_all(&w, header, tensors, n, err);
+    phi_pages_free(w.piece, PIECE_BYTES);
     /* Network file systems report a full disk only here. */
     if (close(fd) != 0 && status == PHI_OK)
         status = phi_fail(err, PHI_ERR_IO, "%s: cannot write: %s", path, strerror(errno));

@@ -160,6 +160,7 @@ static const struct row rows[] = {
     {"quantization", "w4a8", NULL, {"int8", "gptq", ""}},
     {"quant-group-size", "64", NULL, {"-1", "x"}},
     {"load-format", "dummy", NULL, {"gguf", "pt"}},
+    {"safetensors-load-strategy", "prefetch", NULL, {"torchao", ""}},
     {"threads", "2", NULL, {"-1", "1025", "two"}},
     {"seed", "42", NULL, {"x", "1e3"}},
     {"max-model-len", "25.6k", "25600", {"-2", "x", "1.5"}},

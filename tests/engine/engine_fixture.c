@@ -16,6 +16,14 @@ const char *golden_dir(const char *dir)
     return path;
 }
 
+const char *model_dir(const char *name)
+{
+    static char path[1024];
+    const char *models = getenv("PHI_MODELS");
+    snprintf(path, sizeof path, "%s/%s", models ? models : "models", name);
+    return path;
+}
+
 struct phi_model *open_model(const char *path, enum phi_dtype dtype, int n_threads)
 {
     struct phi_model_options o;

@@ -12,6 +12,9 @@ enum { MAX_OUTPUT = 512 };
 /* "$PHI_TESTS/golden/<dir>" into a static buffer. */
 const char *golden_dir(const char *dir);
 
+/* "$PHI_MODELS/<name>" into another. */
+const char *model_dir(const char *name);
+
 /* `path` is a folder. Fails the test on any error. */
 struct phi_model *open_model(const char *path, enum phi_dtype dtype, int n_threads);
 

@@ -15,15 +15,6 @@
 
 enum { N_IDS = 24 };
 
-static const char *model_dir(const char *name)
-{
-    static char path[1024];
-    const char *models = getenv("PHI_MODELS");
-    assert_non_null(models);
-    snprintf(path, sizeof path, "%s/%s", models, name);
-    return path;
-}
-
 static struct phi_model *open_quantized(const char *path, enum phi_quantization quantization,
                                         int group, bool keep_lm_head)
 {

@@ -11,14 +11,6 @@
 #include "base/alloc.h"
 #include "engine_fixture.h"
 
-static const char *model_dir(const char *name)
-{
-    static char path[1024];
-    const char *models = getenv("PHI_MODELS");
-    snprintf(path, sizeof path, "%s/%s", models ? models : "models", name);
-    return path;
-}
-
 struct opened {
     struct phi_model *m;
     struct phi_engine *e;

@@ -542,6 +542,38 @@ static void fill_sample(struct phi_tensor tensors[3])
                                      .data = NULL};
 }
 
+/* More than is written at a time, and across those parts. */
+static void test_write_large(void **state)
+{
+    (void)state;
+    enum { N = 9 << 20 };
+    struct phi_safetensors *st;
+    struct phi_error err;
+    unsigned char *data = malloc(N);
+    assert_non_null(data);
+    for (size_t i = 0; i < N; i++)
+        data[i] = (unsigned char)(i * 2654435761u >> 24);
+    struct phi_tensor t[3];
+    const struct phi_str names[] = {PHI_STR("a"), PHI_STR("b"), PHI_STR("c")};
+    static const size_t sizes[] = {N, 5, N - 77};
+    for (int i = 0; i < 3; i++)
+        t[i] = (struct phi_tensor){.name = names[i], .dtype = PHI_ST_U8, .n_dims = 1,
+                                   .shape = {sizes[i]}, .n_bytes = sizes[i], .data = data + i};
+    t[0].data = data;
+    t[2].data = data + 77;
+    clear_folder();
+    assert_int_equal(phi_safetensors_write(temp_path(&folder, "out"), t, 3, &err), PHI_OK);
+    assert_int_equal(phi_safetensors_open_file(temp_path(&folder, "out"), &st, &err), PHI_OK);
+    for (int i = 0; i < 3; i++) {
+        const struct phi_tensor *found = phi_safetensors_find(st, names[i]);
+        assert_non_null(found);
+        assert_int_equal(found->n_bytes, sizes[i]);
+        assert_memory_equal(found->data, t[i].data, sizes[i]);
+    }
+    phi_safetensors_close(st);
+    free(data);
+}
+
 static void test_write(void **state)
 {
     (void)state;
@@ -678,6 +710,7 @@ int main(void)
         cmocka_unit_test(test_open_out_of_memory),
         cmocka_unit_test(test_listing_out_of_memory),
         cmocka_unit_test(test_write),
+        cmocka_unit_test(test_write_large),
         cmocka_unit_test(test_write_errors),
         cmocka_unit_test(test_write_full_disk),
         cmocka_unit_test(test_write_out_of_memory),

@@ -123,7 +123,7 @@ class Package(unittest.TestCase):
             LLM("/nowhere", enforce_eagr=True)
         for refused in ({"tensor_parallel_size": 2}, {"quantization": "awq"}, {"enable_lora": True},
                         {"dtype": "float8"}, {"load_format": "gguf"}, {"max_num_seqs": -1},
-                        {"scheduling_policy": "lifo"}, {"hf_overrides": {"a": 1}}, {"kv_cache_dtype": "fp8"}):
+                        {"safetensors_load_strategy": "torchao"}, {"scheduling_policy": "lifo"}, {"hf_overrides": {"a": 1}}, {"kv_cache_dtype": "fp8"}):
             with self.subTest(**refused):
                 self.assertRaises(ValueError, LLM, "/nowhere", **refused)
         self.assertRaises(TypeError, LLM, 5)
