@@ -10,18 +10,20 @@
 
 enum {
     READ_BYTES = 256 << 20, /* more than caches hold */
-    READ_PIECE = 128 << 10, /* as large as the strips of a weight matrix, handed out alike */
-    TURNS = 4,              /* of each distance below */
+    READ_PIECE = 512 << 10, /* handed out as the strips of a weight matrix are */
+    TURNS = 3,              /* of each pattern below */
     MAX_REPEATS = 7
 };
 
-/* Bytes; 0 leaves it to the hardware. Which is fastest depends on processor and state of memory. */
-static const size_t read_ahead[] = {0, 512, 1024, 2048, 4096};
+/* Which is fastest depends on processor and memory. */
+static const struct phi_read_pattern patterns[] = {
+    {1, 0}, {1, 1024}, {1, 2048}, {4, 0}, {4, 1024}, {4, 2048}, {8, 1024},
+};
 
 struct phi_limits {
     struct phi_compute compute;
-    char *bytes;  /* [READ_BYTES], on huge pages */
-    size_t ahead; /* how far ahead reads are announced: the fastest of read_ahead */
+    char *bytes;                     /* [READ_BYTES], on huge pages */
+    struct phi_read_pattern pattern; /* the fastest of patterns */
     bool processor_time;
     int n_repeats;
     double (*peak)(unsigned features); /* the probe that runs, and the operations of one thread's */
@@ -86,7 +88,7 @@ static void read_piece(void *context, size_t item, int thread)
 {
     struct phi_limits *l = context;
     (void)thread;
-    unsigned long long sum = phi_peak_read(l->bytes + item * READ_PIECE, READ_PIECE, l->ahead);
+    unsigned long long sum = phi_peak_read(l->bytes + item * READ_PIECE, READ_PIECE, l->pattern);
     if (sum == 1)
         l->sink = sum;
 }
@@ -97,29 +99,29 @@ static void probe_read(void *context)
     phi_compute_each(&l->compute, READ_BYTES / READ_PIECE, read_piece, l);
 }
 
-/* Each distance has a few turns, and its best one counts: other load only ever makes it slower. */
-static void pick_ahead(struct phi_limits *l)
+/* Each has a few turns, and its best one counts: other load only ever makes it slower. */
+static void pick_pattern(struct phi_limits *l)
 {
-    enum { N = sizeof read_ahead / sizeof read_ahead[0] };
+    enum { N = sizeof patterns / sizeof patterns[0] };
     double best = 0;
-    size_t ahead = 0;
+    struct phi_read_pattern fastest = patterns[0];
     for (int turn = 0; turn < TURNS * N; turn++) {
-        l->ahead = read_ahead[turn % N];
+        l->pattern = patterns[turn % N];
         double start = now_s(l);
         probe_read(l);
         double seconds = now_s(l) - start;
         if (best == 0 || seconds < best) {
             best = seconds;
-            ahead = l->ahead;
+            fastest = l->pattern;
         }
     }
-    l->ahead = ahead;
+    l->pattern = fastest;
 }
 
 double phi_limits_measure(struct phi_limits *l, enum phi_limit which)
 {
     if (which == PHI_LIMIT_READ) {
-        pick_ahead(l);
+        pick_pattern(l);
         return READ_BYTES / phi_limits_time(l, probe_read, l);
     }
     l->peak = which == PHI_LIMIT_FMA    ? phi_peak_fma

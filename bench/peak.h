@@ -16,8 +16,16 @@ double phi_peak_int8_dot(unsigned features);
 /* The same where one of the factors has four bits, which saves some of the three. */
 double phi_peak_int4_dot(unsigned features);
 
-/* Reads n bytes (a multiple of 64) once, naming to the second-level cache what stands `ahead` bytes
- * further on, also beyond the end; 0 = names nothing. The sum is returned so that the reads happen. */
-unsigned long long phi_peak_read(const void *p, size_t n, size_t ahead);
+/* Memory is read from several places in turn, as a matrix by rows, which keeps more of the
+ * hardware's prefetchers busy; what stands further on is named to the second-level cache (0 =
+ * nothing is). */
+struct phi_read_pattern {
+    int n_streams;
+    size_t ahead_bytes;
+};
+
+/* Reads n bytes, a multiple of 64 * n_streams and aligned to 64, once. Names what stands beyond the
+ * end, too. The sum is returned so that the reads happen. */
+unsigned long long phi_peak_read(const void *p, size_t n, struct phi_read_pattern pattern);
 
 #endif
