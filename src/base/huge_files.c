@@ -24,6 +24,8 @@ enum {
     LEAST_MB_S = 300,
     LEAST_FREE_PART = 16, /* of the memory must be available: one in so many bytes */
     NICENESS = 10,
+    REST_TIMES = 4, /* what an exchange took: readers wait for it a fifth of the time at most */
+    MAX_REST_MS = 50,
     MINCORE_PAGES = PIECE / 4096
 };
 
@@ -122,6 +124,7 @@ struct work {
     int n_failures;  /* in a row */
     int n_timed;
     double fastest_s; /* of exchanged pieces */
+    double tired_s;   /* spent on them since the last rest */
     uint64_t huge_bytes, done_bytes, total_bytes;
 };
 
@@ -148,6 +151,7 @@ static bool drop_small(struct work *w, const struct phi_map *m, size_t at, size_
 static void judge_speed(struct work *w, double seconds, size_t n)
 {
     const double least_s = (double)n / (LEAST_MB_S * 1e6);
+    w->tired_s += seconds;
     if (w->n_timed++ == 0 || seconds < w->fastest_s)
         w->fastest_s = seconds;
     if (w->n_timed == TIMED_PIECES && w->fastest_s > least_s)
@@ -198,6 +202,15 @@ static size_t whole_pages(const struct phi_map *m)
     return m->n_bytes - m->n_bytes % PHI_HUGE_PAGE;
 }
 
+static void rest(struct work *w)
+{
+    const double wanted_s = REST_TIMES * w->tired_s, most_s = MAX_REST_MS / 1e3;
+    const double s = wanted_s < most_s ? wanted_s : most_s;
+    if (s > 0)
+        nanosleep(&(struct timespec){0, (long)(s * 1e9)}, NULL);
+    w->tired_s = 0;
+}
+
 static bool goes_on(const struct work *w)
 {
     return (w->exchanging || w->f->read_all) && !(w->f->stop && atomic_load(w->f->stop));
@@ -212,6 +225,8 @@ static void do_file(struct work *w, const struct phi_map *m)
         w->done_bytes += n;
         if (w->f->progress)
             w->f->progress(w->f->context, w->done_bytes, w->total_bytes);
+        if (w->f->rests)
+            rest(w);
     }
 }
 
@@ -285,7 +300,8 @@ struct phi_huge_thread *phi_huge_thread_start(const struct phi_map *maps, size_t
     struct phi_huge_thread *t = phi_calloc(1, sizeof *t);
     if (!t)
         return NULL;
-    t->files = (struct phi_huge_files){.maps = maps, .n_maps = n_maps, .stop = &t->stop};
+    t->files =
+        (struct phi_huge_files){.maps = maps, .n_maps = n_maps, .rests = true, .stop = &t->stop};
     t->start_s = phi_clock_s() + delay_ms / 1e3;
     pthread_mutex_init(&t->lock, NULL);
     pthread_condattr_init(&attributes);

@@ -20,6 +20,7 @@ struct phi_huge_files {
     const struct phi_map *maps; /* [n_maps] */
     size_t n_maps;
     bool read_all;           /* also what is not in the page cache yet, else that is left alone */
+    bool rests;              /* most of the time, so that readers go on nearly as fast */
     const atomic_bool *stop; /* ends it after the piece at hand; NULL = never */
     void (*progress)(void *context, uint64_t done, uint64_t total); /* NULL = none */
     void *context;
@@ -36,7 +37,7 @@ uint64_t phi_huge_files_total(const struct phi_map *maps, size_t n_maps);
 struct phi_huge_thread;
 struct phi_huge_thread *phi_huge_thread_start(const struct phi_map *maps, size_t n_maps,
                                               int delay_ms);
-/* Waits for the piece at hand, some milliseconds. NULL is fine. */
+/* Waits for the piece at hand, some milliseconds, and the rest after it. NULL is fine. */
 void phi_huge_thread_stop(struct phi_huge_thread *t);
 
 /* For tests (process-wide): these calls are refused from now on; 0 = none. */
