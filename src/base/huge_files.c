@@ -18,7 +18,7 @@
 
 enum {
     PIECE = 2 * PHI_HUGE_PAGE, /* small enough that nobody waits for it long */
-    ATTEMPTS = 2,              /* at a piece that another thread touched in between */
+    ATTEMPTS = 4,              /* at a piece that another thread touched in between */
     MAX_FAILURES = 3,          /* pieces in a row that stay small */
     TIMED_PIECES = 8,          /* of which the fastest tells what the disk can do */
     LEAST_MB_S = 300,
@@ -54,8 +54,9 @@ struct scan_arguments {
 #define SCAN_PAGES _IOWR('f', 16, struct scan_arguments)
 enum { SCAN_IS_HUGE = 1 << 6, ADVICE_POPULATE_READ = 22, ADVICE_COLLAPSE = 25 };
 
-/* Bytes of the range that are mapped by huge pages. */
-static size_t scan_huge(int pagemap, const unsigned char *p, size_t n_bytes)
+/* Bytes of the range, a piece at most, that are mapped by huge pages; < 0 when the kernel does not
+ * say. */
+static int scan_huge(int pagemap, const unsigned char *p, size_t n_bytes)
 {
     struct scan_region regions[PIECE / PHI_HUGE_PAGE];
     struct scan_arguments a = {
@@ -67,11 +68,11 @@ static size_t scan_huge(int pagemap, const unsigned char *p, size_t n_bytes)
         .category_mask = SCAN_IS_HUGE,
         .return_mask = SCAN_IS_HUGE,
     };
-    size_t found = 0;
+    uint64_t found = 0;
     int n = may(PHI_HUGE_SCAN) ? ioctl(pagemap, SCAN_PAGES, &a) : -1;
     for (int i = 0; i < n; i++)
         found += regions[i].end - regions[i].start;
-    return found;
+    return n < 0 ? n : (int)found;
 }
 
 /* False also when it cannot be known. */
@@ -171,9 +172,13 @@ static size_t exchange(struct work *w, const struct phi_map *m, size_t at, size_
         }
         if (attempt > 0)
             judge_speed(w, phi_clock_s() - start, n);
-        size_t huge = scan_huge(w->pagemap, m->data + at, n);
-        if (huge == n || attempt == ATTEMPTS || !w->exchanging)
-            return huge;
+        int huge = scan_huge(w->pagemap, m->data + at, n);
+        if (huge < 0) {
+            end_exchange(w, "the kernel does not tell which are small");
+            return 0;
+        }
+        if ((size_t)huge == n || attempt == ATTEMPTS || !w->exchanging)
+            return (size_t)huge;
     }
 }
 
@@ -181,7 +186,8 @@ static void do_piece(struct work *w, const struct phi_map *m, size_t at, size_t 
 {
     if (!w->exchanging) {
         advise(PHI_HUGE_POPULATE, m->data + at, n, ADVICE_POPULATE_READ);
-        w->huge_bytes += scan_huge(w->pagemap, m->data + at, n);
+        int huge = scan_huge(w->pagemap, m->data + at, n);
+        w->huge_bytes += huge > 0 ? (uint64_t)huge : 0;
         return;
     }
     if (!w->f->read_all && is_absent(m->data + at, n))
