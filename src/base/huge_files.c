@@ -26,6 +26,7 @@ enum {
     NICENESS = 10,
     REST_TIMES = 4, /* what an exchange took: readers wait for it a fifth of the time at most */
     MAX_REST_MS = 50,
+    MAX_WAIT_MS = 10000, /* between looks at a file that is read, or is not yet */
     MINCORE_PAGES = PIECE / 4096
 };
 
@@ -266,21 +267,53 @@ uint64_t phi_huge_files_make(const struct phi_huge_files *f)
 struct phi_huge_thread {
     struct phi_huge_files files;
     atomic_bool stop;
-    double start_s;
+    int delay_ms;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
 };
 
-static bool wait_for_start(struct phi_huge_thread *t)
+/* False when it is stopped meanwhile. */
+static bool wait_some(struct phi_huge_thread *t, int wait_ms)
 {
-    const time_t whole_s = (time_t)t->start_s;
-    const struct timespec start = {whole_s, (long)((t->start_s - (double)whole_s) * 1e9)};
+    const double end_s = phi_clock_s() + wait_ms / 1e3;
+    const time_t whole_s = (time_t)end_s;
+    const struct timespec end = {whole_s, (long)((end_s - (double)whole_s) * 1e9)};
     pthread_mutex_lock(&t->lock);
-    while (!atomic_load(&t->stop) && phi_clock_s() < t->start_s)
-        pthread_cond_timedwait(&t->wake, &t->lock, &start);
+    while (!atomic_load(&t->stop) && phi_clock_s() < end_s)
+        pthread_cond_timedwait(&t->wake, &t->lock, &end);
     pthread_mutex_unlock(&t->lock);
     return !atomic_load(&t->stop);
+}
+
+static uint64_t absent_bytes(const struct phi_huge_files *f)
+{
+    uint64_t absent = 0;
+    for (size_t i = 0; i < f->n_maps; i++) {
+        const struct phi_map *m = &f->maps[i];
+        for (size_t at = 0; at < whole_pages(m); at += PIECE) {
+            size_t n = phi_size_min(PIECE, whole_pages(m) - at);
+            absent += is_absent(m->data + at, n) ? n : 0;
+        }
+    }
+    return absent;
+}
+
+/* Until nobody reads the files from the disk any more, and has most of them: whoever does wants the
+ * disk for himself. False when it is stopped before. */
+static bool wait_for_start(struct phi_huge_thread *t)
+{
+    uint64_t before, absent = UINT64_MAX;
+    int wait_ms = t->delay_ms;
+    do {
+        if (!wait_some(t, wait_ms))
+            return false;
+        if (absent != UINT64_MAX)
+            wait_ms = 2 * wait_ms < MAX_WAIT_MS ? 2 * wait_ms : MAX_WAIT_MS;
+        before = absent;
+        absent = absent_bytes(&t->files);
+    } while (absent != before || absent > phi_huge_files_total(t->files.maps, t->files.n_maps) / 2);
+    return true;
 }
 
 static void *thread_main(void *arg)
@@ -308,7 +341,7 @@ struct phi_huge_thread *phi_huge_thread_start(const struct phi_map *maps, size_t
         return NULL;
     t->files =
         (struct phi_huge_files){.maps = maps, .n_maps = n_maps, .rests = true, .stop = &t->stop};
-    t->start_s = phi_clock_s() + delay_ms / 1e3;
+    t->delay_ms = delay_ms;
     pthread_mutex_init(&t->lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);

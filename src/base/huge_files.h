@@ -32,8 +32,9 @@ uint64_t phi_huge_files_make(const struct phi_huge_files *f);
 /* Bytes of the maps that could be: all but the odd ends of files. */
 uint64_t phi_huge_files_total(const struct phi_map *maps, size_t n_maps);
 
-/* The same on a thread of its own and of low priority, `delay_ms` from now. It ends with one line in
- * the log. NULL when there is no thread to be had. The maps must live until it is stopped. */
+/* The same on a thread of its own and of low priority, once most of the files is in the page cache and
+ * nothing has been added to it for `delay_ms`. It ends with one line in the log. NULL when there is no
+ * thread to be had. The maps must live until it is stopped. */
 struct phi_huge_thread;
 struct phi_huge_thread *phi_huge_thread_start(const struct phi_map *maps, size_t n_maps,
                                               int delay_ms);

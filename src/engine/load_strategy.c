@@ -5,7 +5,7 @@
 #include "formats/safetensors.h"
 
 enum {
-    DELAY_MS = 500,         /* a first answer is not held up */
+    DELAY_MS = 300,         /* a first answer is not held up */
     WORTH_BYTES = 32 << 20, /* less than this is in the processor's caches anyway */
 };
 
