@@ -73,14 +73,19 @@ void phi_vnni_matmul_w8(const struct phi_quant_matmul *a)
         w8_strip(a);
 }
 
-void phi_vnni_matmul_w4(const struct phi_quant_matmul *a)
+static void w4_segment(const struct phi_quant_matmul *a)
 {
-    assert(a->n_rows <= PHI_STRIP_ROWS && a->k <= PHI_QUANT_MAX_K);
     pack_scales16(a);
     if (a->n_tokens <= W4_IN_PLACE_TOKENS)
         w4_rows(a);
     else
         w4_strip(a);
+}
+
+void phi_vnni_matmul_w4(const struct phi_quant_matmul *a)
+{
+    assert(a->n_rows <= PHI_STRIP_ROWS && a->k <= PHI_QUANT_MAX_K);
+    each_segment(a, w4_segment);
 }
 
 const struct phi_kernels phi_kernels_avx512_vnni = {

@@ -96,6 +96,9 @@ struct phi_quant_matmul {
     size_t ld_scale;
     enum phi_dtype scale_dtype; /* PHI_W4A8: float32 or bfloat16 */
     size_t group;               /* PHI_W4A8: a multiple of 32 that divides k, or k itself */
+    /* PHI_W4A8: columns of a segment, whole steps and groups, whose products stand `plane` elements
+     * apart in y; 0: one segment of all k. */
+    size_t segment, plane;
     const int8_t *x; /* [n_tokens, phi_quant_padded(k)], rows and ld_x multiples of 64 bytes */
     size_t ld_x;
     const int32_t *x_sums; /* [n_tokens, phi_quant_n_sums(k)] */

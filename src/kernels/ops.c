@@ -198,26 +198,20 @@ static void segmented_strip(matmul_fn matmul, const struct phi_matmul *a, size_t
     join_segments(&s, a->n_rows, a->n_tokens, NULL, a->y, a->ld_y);
 }
 
+/* Segments that are not there are +0. */
 static void segmented_quant_strip(const struct phi_kernels *k, const struct phi_quant_matmul *a)
 {
-    const size_t scale_bytes = phi_dtype_bytes(a->scale_dtype);
     const struct segments s = make_segments(a->scratch, a->k, a->n_tokens, quant_unit(a->group));
-    struct phi_quant_matmul part = *a;
-    part.ld_y = PHI_STRIP_ROWS;
-    part.x_scale = NULL;
-    for (size_t i = 0; i < PHI_N_SEGMENTS; i++) {
-        size_t begin = phi_size_min(i * s.n_cols, a->k);
-        part.w = (const char *)a->w + begin / 2;
-        part.w_scale = (const char *)a->w_scale + begin / a->group * scale_bytes;
-        part.x = a->x + begin;
-        part.x_sums = a->x_sums + begin / PHI_QUANT_BLOCK;
-        part.k = phi_size_min(s.n_cols, a->k - begin);
-        part.y = s.sums + i * s.plane;
-        if (part.k)
-            k->matmul_w4(&part);
-        else
-            memset(part.y, 0, s.plane * sizeof(float));
-    }
+    const size_t n_segments = phi_size_ceil_div(a->k, s.n_cols);
+    struct phi_quant_matmul parts = *a;
+    parts.segment = s.n_cols;
+    parts.plane = s.plane;
+    parts.y = s.sums;
+    parts.ld_y = PHI_STRIP_ROWS;
+    parts.x_scale = NULL;
+    k->matmul_w4(&parts);
+    memset(s.sums + n_segments * s.plane, 0,
+           (PHI_N_SEGMENTS - n_segments) * s.plane * sizeof(float));
     join_segments(&s, a->n_rows, a->n_tokens, a->x_scale, a->y, a->ld_y);
 }
 

@@ -68,20 +68,31 @@ static float group_scale(const struct phi_quant_matmul *a, size_t row, size_t gr
     return scale;
 }
 
+/* Of columns from..to. */
+static float w4_product(const struct phi_quant_matmul *a, size_t token, size_t row, size_t from,
+                        size_t to)
+{
+    const uint8_t *w = (const uint8_t *)a->w + row * a->row_bytes;
+    const int8_t *x = a->x + token * a->ld_x;
+    float acc = 0.0f;
+    for (size_t begin = from; begin < to; begin += a->group) {
+        int32_t sum = 0;
+        for (size_t k = begin; k < to && k < begin + a->group; k++)
+            sum += ((w[k / 2] >> k % 2 * 4 & 15) - 8) * x[phi_quant_place(k, PHI_W4A8)];
+        acc = fmaf((float)sum, group_scale(a, row, begin / a->group), acc);
+    }
+    return scaled(a, token, acc);
+}
+
 void phi_ref_matmul_w4(const struct phi_quant_matmul *a)
 {
     assert(a->n_rows <= PHI_STRIP_ROWS && a->k <= PHI_QUANT_MAX_K);
-    for (size_t m = 0; m < a->n_tokens; m++)
-        for (size_t n = 0; n < a->n_rows; n++) {
-            const uint8_t *w = (const uint8_t *)a->w + n * a->row_bytes;
-            const int8_t *x = a->x + m * a->ld_x;
-            float acc = 0.0f;
-            for (size_t begin = 0; begin < a->k; begin += a->group) {
-                int32_t sum = 0;
-                for (size_t k = begin; k < a->k && k < begin + a->group; k++)
-                    sum += ((w[k / 2] >> k % 2 * 4 & 15) - 8) * x[phi_quant_place(k, PHI_W4A8)];
-                acc = fmaf((float)sum, group_scale(a, n, begin / a->group), acc);
-            }
-            a->y[m * a->ld_y + n] = scaled(a, m, acc);
-        }
+    const size_t n_cols = a->segment ? a->segment : a->k;
+    float *y = a->y;
+    for (size_t begin = 0; begin < a->k; begin += n_cols, y += a->plane) {
+        const size_t end = a->k - begin < n_cols ? a->k : begin + n_cols;
+        for (size_t m = 0; m < a->n_tokens; m++)
+            for (size_t n = 0; n < a->n_rows; n++)
+                y[m * a->ld_y + n] = w4_product(a, m, n, begin, end);
+    }
 }

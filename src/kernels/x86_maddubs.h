@@ -27,14 +27,19 @@ static inline void maddubs_matmul_w8(const struct phi_quant_matmul *a)
         w8_strip(a);
 }
 
-static inline void maddubs_matmul_w4(const struct phi_quant_matmul *a)
+static inline void maddubs_segment_w4(const struct phi_quant_matmul *a)
 {
-    assert(a->n_rows <= PHI_STRIP_ROWS && a->k <= PHI_QUANT_MAX_K);
     pack_scales(a);
     if (a->n_tokens <= QUANT_FEW_TOKENS)
         w4_rows(a);
     else
         w4_strip(a);
+}
+
+static inline void maddubs_matmul_w4(const struct phi_quant_matmul *a)
+{
+    assert(a->n_rows <= PHI_STRIP_ROWS && a->k <= PHI_QUANT_MAX_K);
+    each_segment(a, maddubs_segment_w4);
 }
 
 #endif

@@ -92,6 +92,27 @@ static inline float lanes_quantize_row(struct phi_quant_row row, const float *x,
     return a / 127.0f;
 }
 
+/* ---------------------------------------------------------------- segments */
+
+typedef void (*quant_matmul_fn)(const struct phi_quant_matmul *a);
+
+/* A call for each segment of 4-bit weights. */
+PHI_INLINE void each_segment(const struct phi_quant_matmul *a, quant_matmul_fn matmul)
+{
+    struct phi_quant_matmul part = *a;
+    const size_t n_cols = a->segment ? a->segment : a->k;
+    part.segment = 0;
+    for (size_t begin = 0; begin < a->k; begin += n_cols, part.y += a->plane) {
+        const size_t group = begin / a->group;
+        part.w = (const char *)a->w + begin / 2;
+        part.w_scale = (const char *)a->w_scale + group * phi_dtype_bytes(a->scale_dtype);
+        part.x = a->x + begin;
+        part.x_sums = a->x_sums + begin / PHI_QUANT_BLOCK;
+        part.k = a->k - begin < n_cols ? a->k - begin : n_cols;
+        matmul(&part);
+    }
+}
+
 /* ---------------------------------------------------------------- scales */
 
 PHI_INLINE size_t quant_n_groups(const struct phi_quant_matmul *a)

@@ -56,6 +56,8 @@ static size_t group_of(const struct kernel_case *c)
     size_t group = c->op == OP_MATMUL_W4_32   ? 32
                    : c->op == OP_MATMUL_W4_64 ? 64
                                               : 128;
+    if (c->group)
+        return c->group;
     return c->k % group == 0 ? group : c->k;
 }
 
@@ -81,15 +83,15 @@ static void matmul_cases(enum kernel_op op, visit_fn visit, void *context)
         for (size_t rows = 1; rows <= PHI_STRIP_ROWS; rows++) {
             size_t tokens = ks[i] == 2048 ? rows : 1 + (rows * 29 + i * 13) % 70;
             visit(&(struct kernel_case){op, rows, tokens, ks[i], (rows + i) % 4,
-                                        rows % 2 ? DATA_WILD : DATA_PLAIN, false},
+                                        rows % 2 ? DATA_WILD : DATA_PLAIN, .in_place = false},
                   context);
         }
     for (size_t tokens = 1; tokens <= 70; tokens++) {
-        visit(&(struct kernel_case){op, 16, tokens, 24, 0, DATA_WILD, false}, context);
-        visit(&(struct kernel_case){op, 11, tokens, 83, 3, DATA_PLAIN, false}, context);
+        visit(&(struct kernel_case){op, 16, tokens, 24, 0, DATA_WILD, .in_place = false}, context);
+        visit(&(struct kernel_case){op, 11, tokens, 83, 3, DATA_PLAIN, .in_place = false}, context);
     }
-    visit(&(struct kernel_case){op, 40, 9, 64, 1, DATA_ZERO, false}, context);
-    visit(&(struct kernel_case){op, 100, 1, 320, 0, DATA_WILD, false}, context);
+    visit(&(struct kernel_case){op, 40, 9, 64, 1, DATA_ZERO, .in_place = false}, context);
+    visit(&(struct kernel_case){op, 100, 1, 320, 0, DATA_WILD, .in_place = false}, context);
 }
 
 static void weighted_sum_cases(enum kernel_op op, visit_fn visit, void *context)
@@ -98,9 +100,10 @@ static void weighted_sum_cases(enum kernel_op op, visit_fn visit, void *context)
     for (size_t i = 0; i < sizeof ds / sizeof *ds; i++)
         for (size_t rows = 1; rows <= 20; rows++)
             visit(&(struct kernel_case){op, rows, 1 + (rows * 37 + i * 11) % PHI_KEY_BLOCK, ds[i],
-                                        (rows + i) % 4, rows % 3 ? DATA_PLAIN : DATA_WILD, false},
+                                        (rows + i) % 4, rows % 3 ? DATA_PLAIN : DATA_WILD,
+                                        .in_place = false},
                   context);
-    visit(&(struct kernel_case){op, 70, PHI_KEY_BLOCK, 80, 0, DATA_ZERO, false}, context);
+    visit(&(struct kernel_case){op, 70, PHI_KEY_BLOCK, 80, 0, DATA_ZERO, .in_place = false}, context);
 }
 
 /* Whole blocks too, whose rows do without masks. */
@@ -113,16 +116,16 @@ static void attention_block_cases(enum kernel_op op, visit_fn visit, void *conte
                 visit(&(struct kernel_case){op, rows,
                                             form ? 1 + (rows * 37 + i * 11 + form) % PHI_KEY_BLOCK
                                                  : PHI_KEY_BLOCK,
-                                            ds[i], form,
-                                            form == 3 ? DATA_WILD : DATA_PLAIN, false},
+                                            ds[i], form, form == 3 ? DATA_WILD : DATA_PLAIN,
+                                            .in_place = false},
                       context);
-    visit(&(struct kernel_case){op, 48, PHI_KEY_BLOCK, 80, 1, DATA_ZERO, false}, context);
+    visit(&(struct kernel_case){op, 48, PHI_KEY_BLOCK, 80, 1, DATA_ZERO, .in_place = false}, context);
 }
 
 static void transpose_cases(enum kernel_op op, visit_fn visit, void *context)
 {
     for (size_t rows = 1; rows <= 40; rows++)
-        visit(&(struct kernel_case){op, rows, 1, 8 * (1 + rows % 7), rows % 4, DATA_PLAIN, false},
+        visit(&(struct kernel_case){op, rows, 1, 8 * (1 + rows % 7), rows % 4, DATA_PLAIN, .in_place = false},
               context);
 }
 
@@ -134,7 +137,7 @@ static void row_cases(enum kernel_op op, size_t max, visit_fn visit, void *conte
         for (int form = 0; form < 6; form++)
             if (ns[i] <= max)
                 visit(&(struct kernel_case){op, 1, 1, ns[i], (size_t)form,
-                                            (enum kernel_data)(form % 3), form >= 3},
+                                            (enum kernel_data)(form % 3), .in_place = form >= 3},
                       context);
 }
 
@@ -142,7 +145,7 @@ static void softmax_cases(enum kernel_op op, visit_fn visit, void *context)
 {
     for (size_t i = 0; i < 300; i++) /* the visible range is random */
         visit(&(struct kernel_case){op, 1, 1, PHI_KEY_BLOCK, i, i % 10 ? DATA_PLAIN : DATA_ZERO,
-                                    true},
+                                    .in_place = true},
               context);
 }
 
@@ -176,7 +179,7 @@ static void timed_matmul_cases(enum kernel_op op, visit_fn visit, void *context)
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         visit(&(struct kernel_case){op, shapes[i][0], shapes[i][1], shapes[i][2], 0, DATA_PLAIN,
-                                    false},
+                                    .in_place = false},
               context);
 }
 
@@ -186,7 +189,7 @@ static void timed_weighted_sum_cases(enum kernel_op op, visit_fn visit, void *co
                                        {64, 64}, {64, 80}, {64, 96}, {64, 128}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         visit(&(struct kernel_case){op, shapes[i][0], PHI_KEY_BLOCK, shapes[i][1], 0, DATA_PLAIN,
-                                    false},
+                                    .in_place = false},
               context);
 }
 
@@ -196,7 +199,7 @@ static void timed_attention_block_cases(enum kernel_op op, visit_fn visit, void 
                                        {16, 64}, {32, 128}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         visit(&(struct kernel_case){op, shapes[i][0], PHI_KEY_BLOCK, shapes[i][1], 0, DATA_PLAIN,
-                                    false},
+                                    .in_place = false},
               context);
 }
 
@@ -209,10 +212,10 @@ void kernel_timed_cases_each(enum kernel_op op, visit_fn visit, void *context)
     else if (op == OP_ATTENTION_BLOCK)
         timed_attention_block_cases(op, visit, context);
     else if (op == OP_TRANSPOSE)
-        visit(&(struct kernel_case){op, 96, 1, 64, 0, DATA_PLAIN, false}, context);
+        visit(&(struct kernel_case){op, 96, 1, 64, 0, DATA_PLAIN, .in_place = false}, context);
     else
         visit(&(struct kernel_case){op, 1, 1, op == OP_SOFTMAX_STEP ? PHI_KEY_BLOCK : PHI_LSE_BLOCK,
-                                    0, DATA_PLAIN, false},
+                                    0, DATA_PLAIN, .in_place = false},
               context);
 }
 
@@ -412,7 +415,10 @@ static void make_quant_matmul(struct kernel_run *run)
     int8_t *q = guarded(run, (n - 1) * a->ld_x + padded, 0);
     int32_t *sums = guarded(run, ((n - 1) * a->ld_sums + phi_quant_n_sums(k)) * sizeof *sums, 0);
     float *scales = guarded(run, n * sizeof *scales, 0);
-    a->y = output(run, n * a->ld_y * sizeof(float));
+    a->plane = n * a->ld_y + (c->segment ? c->gap : 0);
+    a->segment = form == PHI_W4A8 ? c->segment : 0;
+    const size_t n_segments = a->segment ? (k + a->segment - 1) / a->segment : 1;
+    a->y = output(run, n_segments * a->plane * sizeof(float));
     if (run->failed)
         return;
     for (size_t m = 0; m < n; m++) {

@@ -59,6 +59,8 @@ struct kernel_case {
     size_t gap;    /* extra elements between rows, and bytes by which weights are misaligned */
     enum kernel_data data;
     bool in_place; /* the output lies over the first input, where the contract allows it */
+    /* Of 4-bit weights, 0 meaning the op's own group and no segments. */
+    size_t group, segment;
 };
 
 /* Calls visit for each of the op's cases, in a fixed order. */

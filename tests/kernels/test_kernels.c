@@ -82,6 +82,25 @@ static void compare_long_rows(struct pairing *p)
     }
 }
 
+/* Groups and segments of 4-bit weights that the ops' own lists do without. */
+static void compare_segments(struct pairing *p)
+{
+    static const struct kernel_case cases[] = {
+        {.n_rows = 16, .n_tokens = 1, .k = 2048, .segment = 256},
+        {.n_rows = 37, .n_tokens = 2, .k = 1920, .segment = 384, .gap = 2, .data = DATA_WILD},
+        {.n_rows = 16, .n_tokens = 17, .k = 1280, .segment = 512, .gap = 1},
+        {.n_rows = 16, .n_tokens = 1, .k = 4608, .group = 96, .segment = 768},
+        {.n_rows = 7, .n_tokens = 2, .k = 2560, .group = 320, .segment = 640, .data = DATA_WILD},
+        {.n_rows = 16, .n_tokens = 1, .k = 8192, .group = 256},
+        {.n_rows = 3, .n_tokens = 2, .k = 9600, .group = 960, .gap = 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct kernel_case c = cases[i];
+        c.op = p->op;
+        compare_case(&c, p);
+    }
+}
+
 static void equals_reference(void **state)
 {
     struct pairing p = *(const struct pairing *)*state;
@@ -93,6 +112,8 @@ static void equals_reference(void **state)
     kernel_cases_each(p.op, compare_case, &p);
     if (kernel_op_is_matmul(p.op))
         compare_long_rows(&p);
+    if (kernel_op_is_quant_matmul(p.op) && p.op != OP_MATMUL_W8)
+        compare_segments(&p);
     assert_true(p.n_cases > 0);
 }
 
