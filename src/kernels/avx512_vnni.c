@@ -1,16 +1,14 @@
 /* avx512_vnni.c: integer weights with VPDPBUSD (vnni_steps.h). With few tokens rows are read in
- * place (vnni_rows.h), with many a strip is transposed once for all of them (vnni_strip.h). The
- * other kernels of this table are those of avx512.c. */
+ * place (vnni_rows.h, vnni_w4_rows.h), with many a strip is transposed once for all of them
+ * (vnni_strip.h). The other kernels of this table are those of avx512.c. */
 #include "kernels/avx512.h"
 #include "kernels/fit_rows.h"
 #include "kernels/vnni_rows.h"
 #include "kernels/vnni_strip.h"
+#include "kernels/vnni_w4_rows.h"
 
 enum {
-    /* Up to here rows are read in place. The sums of a group of 4-bit weights have to be reduced
-     * for each token, which costs more than transposing as soon as there are two. */
-    W8_IN_PLACE_TOKENS = 32,
-    W4_IN_PLACE_TOKENS = 1,
+    W8_IN_PLACE_TOKENS = 32, /* up to here rows are read in place */
 };
 
 /* ---------------------------------------------------------------- scales of groups */
@@ -73,19 +71,21 @@ void phi_vnni_matmul_w8(const struct phi_quant_matmul *a)
         w8_strip(a);
 }
 
-static void w4_segment(const struct phi_quant_matmul *a)
+static void w4_strip_segment(const struct phi_quant_matmul *a)
 {
     pack_scales16(a);
-    if (a->n_tokens <= W4_IN_PLACE_TOKENS)
-        w4_rows(a);
-    else
-        w4_strip(a);
+    w4_strip(a);
 }
 
 void phi_vnni_matmul_w4(const struct phi_quant_matmul *a)
 {
     assert(a->n_rows <= PHI_STRIP_ROWS && a->k <= PHI_QUANT_MAX_K);
-    each_segment(a, w4_segment);
+    if (a->n_tokens > W4_ROWS_TOKENS) {
+        each_segment(a, w4_strip_segment);
+        return;
+    }
+    pack_scales16(a);
+    w4_rows(a);
 }
 
 const struct phi_kernels phi_kernels_avx512_vnni = {

@@ -1,4 +1,4 @@
-/* vnni_rows.h: integer products with few tokens: weight rows are read in place, one register
+/* vnni_rows.h: products of 8-bit weights with few tokens: rows are read in place, one register
  * holding one row's partial sums. Private to avx512_vnni.c. */
 #ifndef PHI_KERNELS_VNNI_ROWS_H
 #define PHI_KERNELS_VNNI_ROWS_H
@@ -100,106 +100,6 @@ PHI_INLINE void w8_rows_tile(const struct phi_quant_matmul *a, size_t row, size_
     }
 }
 
-/* Four rows by one step of 128 elements: in quarter b of the result the sums of block b. */
-PHI_INLINE __m512i w4_step(const char *const w[ROWS], size_t at, size_t n_bytes, const int8_t *x,
-                           const int32_t *x_sums, load_step_fn load)
-{
-    __m512i even = _mm512_load_si512(x), odd = _mm512_load_si512(x + STEP), v[ROWS];
-    PHI_UNROLL
-    for (size_t r = 0; r < ROWS; r++) {
-        __m512i bytes = load(w[r], at, n_bytes);
-        v[r] = dot(_mm512_setzero_si512(), low_nibbles(bytes), even);
-        v[r] = dot(v[r], high_nibbles(bytes), odd);
-    }
-    __m512i a =
-        _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
-    __m512i b =
-        _mm512_add_epi32(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
-    __m512i c = _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
-    const __m512i quarters = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    __m512i sums = _mm512_castsi128_si512(_mm_loadu_si128((const void *)x_sums));
-    return _mm512_add_epi32(c, _mm512_permutexvar_epi32(quarters, sums));
-}
-
-PHI_INLINE __m128i quarter(__m512i v, const int i)
-{
-    return i == 0   ? _mm512_castsi512_si128(v)
-           : i == 1 ? _mm512_extracti32x4_epi32(v, 1)
-           : i == 2 ? _mm512_extracti32x4_epi32(v, 2)
-                    : _mm512_extracti32x4_epi32(v, 3);
-}
-
-/* The sums of groups become floats: blocks are taken in one by one, or by fours where groups are
- * made of those. */
-struct w4_groups {
-    const float *scale; /* of the group at hand, [PHI_STRIP_ROWS] apart */
-    __m128 acc;
-    __m128i sum;
-    size_t n_blocks; /* in sum */
-};
-
-PHI_INLINE void end_group(struct w4_groups *g)
-{
-    g->acc = _mm_fmadd_ps(_mm_cvtepi32_ps(g->sum), _mm_load_ps(g->scale), g->acc);
-    g->scale += PHI_STRIP_ROWS;
-    g->sum = _mm_setzero_si128();
-    g->n_blocks = 0;
-}
-
-/* The first n blocks of a step. */
-PHI_INLINE void add_blocks(struct w4_groups *g, __m512i sums, size_t n, const size_t group_blocks)
-{
-    PHI_UNROLL
-    for (int i = 0; i < 4; i++) {
-        if ((size_t)i == n)
-            break;
-        g->sum = _mm_add_epi32(g->sum, quarter(sums, i));
-        if (++g->n_blocks == group_blocks)
-            end_group(g);
-    }
-}
-
-PHI_INLINE void add_step(struct w4_groups *g, __m512i sums, const size_t group_blocks)
-{
-    if (group_blocks % 4 != 0) {
-        add_blocks(g, sums, 4, group_blocks);
-        return;
-    }
-    __m256i half =
-        _mm256_add_epi32(_mm512_castsi512_si256(sums), _mm512_extracti64x4_epi64(sums, 1));
-    g->sum = _mm_add_epi32(
-        g->sum, _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
-    g->n_blocks += 4;
-    if (g->n_blocks == group_blocks)
-        end_group(g);
-}
-
-/* Four rows and the one token. group_blocks may be a constant where this is inlined. */
-PHI_INLINE void w4_rows_tile(const struct phi_quant_matmul *a, size_t row,
-                             const size_t group_blocks)
-{
-    const char *w[ROWS];
-    const int8_t *x = a->x;
-    const int32_t *x_sums = a->x_sums;
-    const size_t n_bytes = (a->k + 1) / 2, n_blocks = (a->k + 31) / 32;
-    struct w4_groups g = {packed_scales(a) + row, _mm_setzero_ps(), _mm_setzero_si128(), 0};
-    size_t block = 0;
-    tile_rows(a, row, w);
-    for (; block * 16 + STEP <= n_bytes; block += 4) {
-        const size_t at = block * 16;
-        prefetch_rows(w, at, PHI_STRIP_ROWS * a->row_bytes); /* short rows: further ahead */
-        __m512i sums = w4_step(w, at, n_bytes, x + block * 32, x_sums + block, whole_step);
-        add_step(&g, sums, group_blocks);
-    }
-    if (block < n_blocks) {
-        __m512i sums = w4_step(w, block * 16, n_bytes, x + block * 32, x_sums + block, row_step);
-        add_blocks(&g, sums, n_blocks - block, group_blocks);
-    }
-    if (g.n_blocks > 0) /* one group of all columns, whose last block may be a part of one */
-        end_group(&g);
-    store_rows(a, row, 0, g.acc);
-}
-
 static void w8_rows(const struct phi_quant_matmul *a)
 {
     for (size_t row = 0; row < a->n_rows; row += ROWS) {
@@ -211,22 +111,6 @@ static void w8_rows(const struct phi_quant_matmul *a)
         for (; token < a->n_tokens; token++)
             w8_rows_tile(a, row, token, 1);
     }
-}
-
-static void w4_rows(const struct phi_quant_matmul *a)
-{
-    for (size_t row = 0; row < a->n_rows; row += ROWS)
-        switch (a->group) {
-        case 32:
-            w4_rows_tile(a, row, 1);
-            break;
-        case 128:
-            w4_rows_tile(a, row, 4);
-            break;
-        default:
-            w4_rows_tile(a, row, (a->group + 31) / PHI_QUANT_BLOCK);
-            break;
-        }
 }
 
 #endif

@@ -64,6 +64,41 @@ PHI_INLINE __m512i dot_broadcast(__m512i acc, __m512i w, const int8_t *x)
     return acc;
 }
 
+/* In each quarter on its own: register i of the result holds the words i of the four registers. */
+PHI_INLINE void transpose_quarters(__m512i v[4])
+{
+    __m512i a = _mm512_unpacklo_epi32(v[0], v[1]), b = _mm512_unpackhi_epi32(v[0], v[1]);
+    __m512i c = _mm512_unpacklo_epi32(v[2], v[3]), d = _mm512_unpackhi_epi32(v[2], v[3]);
+    v[0] = _mm512_unpacklo_epi64(a, c);
+    v[1] = _mm512_unpackhi_epi64(a, c);
+    v[2] = _mm512_unpacklo_epi64(b, d);
+    v[3] = _mm512_unpackhi_epi64(b, d);
+}
+
+/* Register i of the result holds the 32-bit words i of the sixteen rows. */
+PHI_INLINE void transpose16x16(__m512i v[16])
+{
+    __m512i t[16];
+    /* v[4 i + j]: word j of the four quarters, of rows 4 i .. 4 i + 3 */
+    PHI_UNROLL
+    for (int i = 0; i < 4; i++)
+        transpose_quarters(v + 4 * i);
+    PHI_UNROLL
+    for (int j = 0; j < 4; j++) {
+        t[j] = _mm512_shuffle_i32x4(v[j], v[4 + j], 0x88);
+        t[4 + j] = _mm512_shuffle_i32x4(v[j], v[4 + j], 0xDD);
+        t[8 + j] = _mm512_shuffle_i32x4(v[8 + j], v[12 + j], 0x88);
+        t[12 + j] = _mm512_shuffle_i32x4(v[8 + j], v[12 + j], 0xDD);
+    }
+    PHI_UNROLL
+    for (int j = 0; j < 4; j++) {
+        v[j] = _mm512_shuffle_i32x4(t[j], t[8 + j], 0x88);
+        v[4 + j] = _mm512_shuffle_i32x4(t[4 + j], t[12 + j], 0x88);
+        v[8 + j] = _mm512_shuffle_i32x4(t[j], t[8 + j], 0xDD);
+        v[12 + j] = _mm512_shuffle_i32x4(t[4 + j], t[12 + j], 0xDD);
+    }
+}
+
 /* Names bytes that will be read soon. Into the second level, as in x86_rows.h. */
 PHI_INLINE void prefetch(const char *p)
 {

@@ -15,41 +15,6 @@ enum {
 
 /* ---------------------------------------------------------------- transposing */
 
-/* In each quarter on its own: register i of the result holds the words i of the four registers. */
-PHI_INLINE void transpose_quarters(__m512i v[4])
-{
-    __m512i a = _mm512_unpacklo_epi32(v[0], v[1]), b = _mm512_unpackhi_epi32(v[0], v[1]);
-    __m512i c = _mm512_unpacklo_epi32(v[2], v[3]), d = _mm512_unpackhi_epi32(v[2], v[3]);
-    v[0] = _mm512_unpacklo_epi64(a, c);
-    v[1] = _mm512_unpackhi_epi64(a, c);
-    v[2] = _mm512_unpacklo_epi64(b, d);
-    v[3] = _mm512_unpackhi_epi64(b, d);
-}
-
-/* Register i of the result holds the 32-bit words i of the sixteen rows. */
-PHI_INLINE void transpose16x16(__m512i v[16])
-{
-    __m512i t[16];
-    /* v[4 i + j]: word j of the four quarters, of rows 4 i .. 4 i + 3 */
-    PHI_UNROLL
-    for (int i = 0; i < 4; i++)
-        transpose_quarters(v + 4 * i);
-    PHI_UNROLL
-    for (int j = 0; j < 4; j++) {
-        t[j] = _mm512_shuffle_i32x4(v[j], v[4 + j], 0x88);
-        t[4 + j] = _mm512_shuffle_i32x4(v[j], v[4 + j], 0xDD);
-        t[8 + j] = _mm512_shuffle_i32x4(v[8 + j], v[12 + j], 0x88);
-        t[12 + j] = _mm512_shuffle_i32x4(v[8 + j], v[12 + j], 0xDD);
-    }
-    PHI_UNROLL
-    for (int j = 0; j < 4; j++) {
-        v[j] = _mm512_shuffle_i32x4(t[j], t[8 + j], 0x88);
-        v[4 + j] = _mm512_shuffle_i32x4(t[4 + j], t[12 + j], 0x88);
-        v[8 + j] = _mm512_shuffle_i32x4(t[j], t[8 + j], 0xDD);
-        v[12 + j] = _mm512_shuffle_i32x4(t[4 + j], t[12 + j], 0xDD);
-    }
-}
-
 /* The rows of a strip; those that do not exist repeat the last one. */
 struct strip_rows {
     const char *row[PHI_STRIP_ROWS];
