@@ -95,7 +95,7 @@ print("closed")
         process = self.script("""
 signal.signal(signal.SIGINT, lambda *_: print("seen", flush=True))
 ready()
-outputs = llm.generate(["def f("] * 60, LONG, use_tqdm=False)
+outputs = llm.generate(["def f("] * 24, LONG, use_tqdm=False)
 print(all(o.finished and o.outputs[0].finish_reason == "length" for o in outputs))
 """)
         self.interrupted(process)
