@@ -25,6 +25,33 @@ import serving  # noqa: E402
 PROGRAM = Path(serving.PROGRAM).absolute()
 
 
+# A unit of xdist's work is a file, or a part of one: the tests with the same value of one of these.
+PARTS = ("answers", "pair", "preset")
+# What units take, in seconds of a core: the longest begin first, so that the workers end together.
+COSTS_S = {
+    "test_logits_oracle[Phi-3.5-mini]": 130, "test_logits_oracle[Phi-4]": 110, "test_logits_oracle[Phi-4-mini]": 80,
+    "test_logits_oracle[Phi-3-mini-4k]": 70, "test_aisbench": 70, "test_generate_oracle": 60, "test_eval_oracle": 60,
+    "test_server_schema": 50, "test_server_lm_eval": 45, "test_template_oracle": 45, "test_proof_oracle": 40,
+    "test_deployment_oracle": 40, "test_proof_oracle[Phi-4-mini]": 40, "test_logits_oracle[phi-2]": 35,
+    "test_tokenizer_oracle[Phi-4-mini-instruct]": 30, "test_logits_oracle[phi-1]": 30, "test_nightly_oracle": 25,
+    "test_proof_oracle[phi-1]": 25,
+}
+USUAL_S = 15
+
+
+def unit_of(item):
+    values = item.callspec.params if hasattr(item, "callspec") else {}
+    part = next((values[name] for name in PARTS if name in values), None)
+    return item.path.stem if part is None else f"{item.path.stem}[{getattr(part, 'name', part)}]"
+
+
+@pytest.hookimpl(trylast=True)  # after pytest's own order
+def pytest_collection_modifyitems(items):
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(unit_of(item)))
+    items.sort(key=lambda item: -COSTS_S.get(unit_of(item), USUAL_S))
+
+
 def run_program(*arguments):
     """Standard output of the program; a failure shows its command and its words."""
     result = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True,
@@ -43,25 +70,26 @@ def phidelity():
     return run_program
 
 
+def cached_checkpoint(parent, preset, n_layers):
+    """A folder with random weights, made once."""
+    recipe = zlib.crc32(Path(make_checkpoint.__file__).read_bytes())
+    folder = parent / f"{preset}-{n_layers}-{recipe:08x}"
+    if not folder.exists():  # appears whole, whoever else is making it
+        unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
+        make_checkpoint.make(preset, unfinished, n_layers=n_layers)
+        try:
+            unfinished.rename(folder)
+        except OSError:
+            shutil.rmtree(unfinished)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory):
-    """checkpoint(preset, n_layers): a folder with random weights, made once and then cached."""
+    """checkpoint(preset, n_layers): cached_checkpoint in PHI_ORACLE_CACHE, or for this run."""
     cached = os.environ.get("PHI_ORACLE_CACHE")
     parent = Path(cached) if cached else tmp_path_factory.mktemp("checkpoints")
-    recipe = zlib.crc32(Path(make_checkpoint.__file__).read_bytes())
-
-    def make(preset, n_layers):
-        folder = parent / f"{preset}-{n_layers}-{recipe:08x}"
-        if not folder.exists():  # appears whole, whoever else is making it
-            unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
-            make_checkpoint.make(preset, unfinished, n_layers=n_layers)
-            try:
-                unfinished.rename(folder)
-            except OSError:
-                shutil.rmtree(unfinished)
-        return folder
-
-    yield make
+    yield lambda preset, n_layers: cached_checkpoint(parent, preset, n_layers)
     if not cached:
         shutil.rmtree(parent, ignore_errors=True)
 

@@ -9,6 +9,10 @@ import pytest
 from conftest import PROGRAM, ROOT
 from safetensors.numpy import load_file
 
+sys.path.insert(0, str(PROGRAM.parent / "python"))
+
+from phidelity import reference  # noqa: E402
+
 NIGHTLY = ROOT / "deploy" / "nightly"
 MODELS = ("phi-tiny-code", "phi3-tiny-chat")
 
@@ -22,8 +26,8 @@ def python(*arguments):
 @pytest.mark.parametrize("name", MODELS)
 def test_committed_references(name, tmp_path):
     made = tmp_path / "made.safetensors"
-    result = python("phidelity.reference", ROOT / "models" / name, made, "--prompts", NIGHTLY / f"{name}.jsonl")
-    assert result.returncode == 0, result.stderr
+    reference.write(reference.arguments([str(ROOT / "models" / name), str(made), "--prompts",
+                                         str(NIGHTLY / f"{name}.jsonl")]))
     new, committed = load_file(made), load_file(NIGHTLY / f"{name}.safetensors")
     assert new.keys() == committed.keys()
     for key in new:
