@@ -35,8 +35,8 @@ struct phi_matmul {
     const void *x_interleaved; /* what the table's interleave_* made of x; NULL when not called */
     size_t n_tokens;           /* >= 1 */
     size_t k;
-    /* 0, or, for a table that joins_segments and more than PHI_FEW_TOKENS: K is cut into segments of so
-     * many columns (a multiple of 16), whose sums meet in a tree (NUMERICS.md 3). */
+    /* 0, or, for a table that joins_segments and one token or more than PHI_FEW_TOKENS: K is cut into
+     * segments of so many columns (a multiple of 16), whose sums meet in a tree (NUMERICS.md 3). */
     size_t segment_k;
     float *y; /* [n_tokens, n_rows] */
     size_t ld_y;

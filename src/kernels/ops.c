@@ -232,8 +232,9 @@ static void float_strip(const struct linear *l, const struct phi_matrix *matrix,
         .scratch = scratch,
     };
     matmul_fn matmul = pick_matmul(l->c->kernels, matrix->dtype, l->x->dtype);
-    const bool joins = l->c->kernels->joins_segments && l->n_tokens > PHI_FEW_TOKENS &&
-                       l->w->n_in <= WHOLE_STRIP_K;
+    const bool joins =
+        l->c->kernels->joins_segments &&
+        (l->n_tokens == 1 || (l->n_tokens > PHI_FEW_TOKENS && l->w->n_in <= WHOLE_STRIP_K));
     if (l->w->segmented && joins)
         a.segment_k = segment_cols(a.k, FLOAT_UNIT);
     if (l->w->segmented && !joins)

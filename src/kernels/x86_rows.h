@@ -6,7 +6,7 @@
 #ifndef PHI_KERNELS_X86_ROWS_H
 #define PHI_KERNELS_X86_ROWS_H
 
-#include "kernels/x86_lanes.h"
+#include "kernels/x86_segments.h"
 
 /* One step of a dot product: acc + the products of `step_k` weights and activations, in the
  * order of NUMERICS.md section 3. */
@@ -60,29 +60,18 @@ static inline const void *padded(unsigned char room[32], const char *p, size_t n
     return memcpy(room, p, n_bytes);
 }
 
-/* n_rows <= TILE_ROWS and n_tokens <= TILE_TOKENS are constants where this is inlined. */
-PHI_INLINE void rows_tile(const struct phi_matmul *a, size_t row, size_t token,
-                          const struct dot_form form, const size_t n_rows, const size_t n_tokens)
+/* Columns k..end - 1 of a tile's dot products. n_rows <= TILE_ROWS and n_tokens <= TILE_TOKENS are
+ * constants where this is inlined. */
+PHI_INLINE void rows_dots(__m256 acc[][TILE_ROWS], const char *const w[], const char *const x[],
+                          size_t k, size_t end, size_t ahead, const struct dot_form form,
+                          const size_t n_rows, const size_t n_tokens)
 {
-    const char *w[TILE_ROWS], *x[TILE_TOKENS];
-    __m256 acc[TILE_TOKENS][TILE_ROWS];
     PHI_UNROLL
-    for (size_t r = 0; r < n_rows; r++)
-        w[r] = (const char *)a->w + (row + r) * a->ld_w * form.w_bytes;
-    PHI_UNROLL
-    for (size_t t = 0; t < n_tokens; t++) {
-        x[t] = (const char *)a->x + (token + t) * a->ld_x * form.x_bytes;
+    for (size_t t = 0; t < n_tokens; t++)
         PHI_UNROLL
-        for (size_t r = 0; r < n_rows; r++)
-            acc[t][r] = _mm256_setzero_ps();
-    }
-
-    /* The hardware's prefetchers stop at the end of a page, often a row's: name the next rows.
-     * Into the second level: the misses in flight of the first are fewer, and that alone costs
-     * a fifth. */
-    const size_t ahead = TILE_ROWS * a->ld_w * form.w_bytes;
-    size_t k = 0;
-    for (; k + CHUNK_K <= a->k; k += CHUNK_K) {
+    for (size_t r = 0; r < n_rows; r++)
+        acc[t][r] = _mm256_setzero_ps();
+    for (; k + CHUNK_K <= end; k += CHUNK_K) {
         PHI_UNROLL
         for (size_t r = 0; r < n_rows; r++)
             for (size_t line = 0; line < CHUNK_K * form.w_bytes; line += 64)
@@ -90,16 +79,15 @@ PHI_INLINE void rows_tile(const struct phi_matmul *a, size_t row, size_t token,
         PHI_UNROLL
         for (size_t i = k; i < k + CHUNK_K; i += form.step_k)
             PHI_UNROLL
-            for (size_t r = 0; r < n_rows; r++)
-                PHI_UNROLL
-                for (size_t t = 0; t < n_tokens; t++)
-                    acc[t][r] =
-                        form.step(acc[t][r], w[r] + i * form.w_bytes, x[t] + i * form.x_bytes);
+        for (size_t r = 0; r < n_rows; r++)
+            PHI_UNROLL
+        for (size_t t = 0; t < n_tokens; t++)
+            acc[t][r] = form.step(acc[t][r], w[r] + i * form.w_bytes, x[t] + i * form.x_bytes);
     }
-    for (; k < a->k; k += form.step_k) {
+    for (; k < end; k += form.step_k) {
         const void *w_at[TILE_ROWS], *x_at[TILE_TOKENS];
         unsigned char w_rest[TILE_ROWS][32], x_rest[TILE_TOKENS][32];
-        const size_t n = a->k - k < form.step_k ? a->k - k : form.step_k;
+        const size_t n = end - k < form.step_k ? end - k : form.step_k;
         for (size_t r = 0; r < n_rows; r++)
             w_at[r] = padded(w_rest[r], w[r] + k * form.w_bytes, n * form.w_bytes, n < form.step_k);
         for (size_t t = 0; t < n_tokens; t++)
@@ -107,21 +95,55 @@ PHI_INLINE void rows_tile(const struct phi_matmul *a, size_t row, size_t token,
         PHI_UNROLL
         for (size_t r = 0; r < n_rows; r++)
             PHI_UNROLL
-            for (size_t t = 0; t < n_tokens; t++)
-                acc[t][r] = form.step(acc[t][r], w_at[r], x_at[t]);
+        for (size_t t = 0; t < n_tokens; t++)
+            acc[t][r] = form.step(acc[t][r], w_at[r], x_at[t]);
     }
+}
 
+/* The lanes meet: sums [token][TILE_ROWS], of one row the first of each four. */
+PHI_INLINE void reduce_dots(float *sums, __m256 acc[][TILE_ROWS], const size_t n_rows,
+                            const size_t n_tokens)
+{
     PHI_UNROLL
-    for (size_t t = 0; t < n_tokens; t++) {
-        float *y = a->y + (token + t) * a->ld_y + row;
-        if (n_rows == 4) {
-            _mm_storeu_ps(y, reduce8x4(acc[t][0], acc[t][1], acc[t][2], acc[t][3]));
-        } else {
-            PHI_UNROLL
-            for (size_t r = 0; r < n_rows; r++)
-                y[r] = reduce8(acc[t][r]);
+    for (size_t t = 0; t < n_tokens; t++, sums += TILE_ROWS)
+        _mm_storeu_ps(sums, n_rows == TILE_ROWS
+                                ? reduce8x4(acc[t][0], acc[t][1], acc[t][2], acc[t][3])
+                                : _mm_set_ss(reduce8(acc[t][0])));
+}
+
+/* n_rows is TILE_ROWS or 1. */
+PHI_INLINE void rows_tile(const struct phi_matmul *a, size_t row, size_t token,
+                          const struct dot_form form, const size_t n_rows, const size_t n_tokens)
+{
+    /* The hardware's prefetchers stop at the end of a page, often a row's: name the next rows.
+     * Into the second level: the misses in flight of the first are fewer, and that alone costs
+     * a fifth. */
+    const size_t ahead = TILE_ROWS * a->ld_w * form.w_bytes, n_sums = n_tokens * TILE_ROWS;
+    const char *w[TILE_ROWS], *x[TILE_TOKENS];
+    __m256 acc[TILE_TOKENS][TILE_ROWS];
+    float sums[TILE_TOKENS * TILE_ROWS], levels[TREE_LEVELS * TILE_TOKENS * TILE_ROWS];
+    const float *result = sums;
+    PHI_UNROLL
+    for (size_t r = 0; r < n_rows; r++)
+        w[r] = (const char *)a->w + (row + r) * a->ld_w * form.w_bytes;
+    PHI_UNROLL
+    for (size_t t = 0; t < n_tokens; t++)
+        x[t] = (const char *)a->x + (token + t) * a->ld_x * form.x_bytes;
+    if (a->segment_k == 0) {
+        rows_dots(acc, w, x, 0, a->k, ahead, form, n_rows, n_tokens);
+        reduce_dots(sums, acc, n_rows, n_tokens);
+    } else {
+        for (size_t i = 0; i < PHI_N_SEGMENTS; i++) {
+            const struct segment s = segment_at(a, i);
+            rows_dots(acc, w, x, s.begin, s.begin + s.n, ahead, form, n_rows, n_tokens);
+            reduce_dots(sums, acc, n_rows, n_tokens);
+            tree_add(levels, i, sums, n_sums);
         }
+        result = levels + TREE_ROOT * n_sums;
     }
+    PHI_UNROLL
+    for (size_t t = 0; t < n_tokens; t++)
+        memcpy(a->y + (token + t) * a->ld_y + row, result + t * TILE_ROWS, n_rows * sizeof *result);
 }
 
 /* tile_tokens <= TILE_TOKENS; with AVX-512 it is 1, more tokens being x86_in_place.h's. */

@@ -5,8 +5,14 @@
 #define PHI_KERNELS_X86_STRIP_H
 
 #include "kernels/x86_pack.h"
+#include "kernels/x86_segments.h"
 
-enum { BLOCK_ROWS = 8, BLOCK_REGISTERS = 4, BLOCK_TOKENS = 6 };
+enum {
+    BLOCK_ROWS = 8,
+    BLOCK_REGISTERS = 4,
+    BLOCK_TOKENS = 6,
+    TILE_SUMS = BLOCK_ROWS * BLOCK_TOKENS
+};
 
 /* The activations at x that belong to plane `plane`, in both halves. */
 typedef __m512 (*activation_fn)(const void *x, int plane);
@@ -41,51 +47,25 @@ PHI_INLINE __m512 reduce_tokens(__m512 first, __m512 second)
     return _mm512_permutexvar_ps(order, sums);
 }
 
-/* The sums of a tile's tokens by pairs of tokens. */
-struct tile_sums {
-    __m512 v[BLOCK_TOKENS / 2];
-};
-
-PHI_INLINE struct tile_sums reduce_tile(const __m512 acc[][BLOCK_REGISTERS], const size_t n_tokens)
+/* sums [pair of tokens][token of the pair][row]. */
+PHI_INLINE void reduce_tile(float *sums, const __m512 acc[][BLOCK_REGISTERS], const size_t n_tokens)
 {
-    struct tile_sums sums;
     PHI_UNROLL
     for (size_t t = 0; t < n_tokens; t += 2)
-        sums.v[t / 2] =
-            reduce_tokens(reduce_rows(acc[t]), reduce_rows(acc[t + 1 < n_tokens ? t + 1 : t]));
-    return sums;
+        _mm512_storeu_ps(
+            sums + t * BLOCK_ROWS,
+            reduce_tokens(reduce_rows(acc[t]), reduce_rows(acc[t + 1 < n_tokens ? t + 1 : t])));
 }
 
-/* The tree over segments: as soon as two subtrees of a size are there they become one. */
-enum { TREE_ROOT = 3 }; /* 2^3 = PHI_N_SEGMENTS */
-
-struct segment_tree {
-    struct tile_sums level[TREE_ROOT + 1]; /* [i]: 2^i segments */
-};
-
-PHI_INLINE void tree_add(struct segment_tree *tree, size_t segment, struct tile_sums sums,
-                         const size_t n_tokens)
-{
-    size_t level = 0;
-    for (; segment >> level & 1; level++)
-        PHI_UNROLL
-    for (size_t i = 0; i < (n_tokens + 1) / 2; i++)
-        sums.v[i] = _mm512_add_ps(tree->level[level].v[i], sums.v[i]);
-    tree->level[level] = sums;
-}
-
-PHI_INLINE void store_tile(const struct phi_matmul *a, size_t row, size_t token,
-                           struct tile_sums sums, const size_t n_tokens)
+PHI_INLINE void store_tile(const struct phi_matmul *a, size_t row, size_t token, const float *sums,
+                           const size_t n_tokens)
 {
     const size_t n_rows = a->n_rows - row;
     const __mmask8 mask = (__mmask8)(n_rows < BLOCK_ROWS ? (1u << n_rows) - 1 : 0xFF);
     PHI_UNROLL
-    for (size_t t = 0; t < n_tokens; t += 2) {
-        float *y = a->y + (token + t) * a->ld_y + row;
-        _mm256_mask_storeu_ps(y, mask, _mm512_castps512_ps256(sums.v[t / 2]));
-        if (t + 1 < n_tokens)
-            _mm256_mask_storeu_ps(y + a->ld_y, mask, _mm512_extractf32x8_ps(sums.v[t / 2], 1));
-    }
+    for (size_t t = 0; t < n_tokens; t++)
+        _mm256_mask_storeu_ps(a->y + (token + t) * a->ld_y + row, mask,
+                              _mm256_loadu_ps(sums + t * BLOCK_ROWS));
 }
 
 /* Token t of rows ld_bytes apart, from two bases: few registers hold all addresses. */
@@ -147,19 +127,22 @@ PHI_INLINE void strip_tile(const struct phi_matmul *a, size_t row, size_t token,
     const size_t ld_bytes = a->ld_x * form.x_bytes;
     const char *x = (const char *)a->x + token * ld_bytes;
     __m512 acc[BLOCK_TOKENS][BLOCK_REGISTERS];
-    struct segment_tree tree;
+    float sums[TILE_SUMS], levels[TREE_LEVELS * TILE_SUMS];
+    const size_t n_sums = (n_tokens + 1) / 2 * 2 * BLOCK_ROWS;
     if (a->segment_k == 0) {
         tile_dots(acc, w, x, ld_bytes, a->k, form, n_tokens);
-        store_tile(a, row, token, reduce_tile(acc, n_tokens), n_tokens);
+        reduce_tile(sums, acc, n_tokens);
+        store_tile(a, row, token, sums, n_tokens);
         return;
     }
-    for (size_t i = 0, begin = 0, k; i < PHI_N_SEGMENTS; i++, begin += k) {
-        k = a->k - begin < a->segment_k ? a->k - begin : a->segment_k;
-        tile_dots(acc, w + block_bytes(begin, form.pack), x + begin * form.x_bytes, ld_bytes, k,
-                  form, n_tokens);
-        tree_add(&tree, i, reduce_tile(acc, n_tokens), n_tokens);
+    for (size_t i = 0; i < PHI_N_SEGMENTS; i++) {
+        const struct segment s = segment_at(a, i);
+        tile_dots(acc, w + block_bytes(s.begin, form.pack), x + s.begin * form.x_bytes, ld_bytes,
+                  s.n, form, n_tokens);
+        reduce_tile(sums, acc, n_tokens);
+        tree_add(levels, i, sums, n_sums);
     }
-    store_tile(a, row, token, tree.level[TREE_ROOT], n_tokens);
+    store_tile(a, row, token, levels + TREE_ROOT * n_sums, n_tokens);
 }
 
 /* Names the next strip's lines to the second level while this one is computed: this thread's next

@@ -184,47 +184,59 @@ static void pairs_over_all_exponents(void **state)
 
 /* ---------------------------------------------------------------- segments */
 
-/* A table's own joining of segments against the reference's dot products, joined here. */
+enum { SEGMENT_ROWS = 13, SEGMENT_TOKENS = PHI_FEW_TOKENS + 9, SEGMENT_MAX_K = 4500 };
+
+/* The reference's dot products of each segment, joined here. */
+static void join_by_reference(const struct phi_matmul *whole, float *want)
+{
+    enum { N_SUMS = SEGMENT_TOKENS * SEGMENT_ROWS };
+    static float parts[PHI_N_SEGMENTS][N_SUMS];
+    memset(parts, 0, sizeof parts);
+    for (size_t s = 0, begin = 0; begin < whole->k; s++, begin += whole->segment_k) {
+        struct phi_matmul part = *whole;
+        part.w = (const float *)whole->w + begin;
+        part.x = (const float *)whole->x + begin;
+        part.k = whole->k - begin < whole->segment_k ? whole->k - begin : whole->segment_k;
+        part.segment_k = 0;
+        part.y = parts[s];
+        phi_kernels_ref.matmul_f32(&part);
+    }
+    for (size_t i = 0; i < N_SUMS; i++)
+        want[i] = ((parts[0][i] + parts[1][i]) + (parts[2][i] + parts[3][i])) +
+                  ((parts[4][i] + parts[5][i]) + (parts[6][i] + parts[7][i]));
+}
+
+/* A table that joins segments by itself. */
 static void joined_segments(void **state)
 {
+    static const size_t lengths[] = {16, 100, 128, 129, 256, 393, 400, SEGMENT_MAX_K};
+    static const size_t n_tokens[] = {1, PHI_FEW_TOKENS + 1, SEGMENT_TOKENS};
+    static float w[SEGMENT_ROWS * SEGMENT_MAX_K], x[SEGMENT_TOKENS * SEGMENT_MAX_K];
+    static float want[SEGMENT_TOKENS * SEGMENT_ROWS], got[SEGMENT_TOKENS * SEGMENT_ROWS];
     const struct phi_kernels *table = *state;
+    uint64_t random = seed;
     if (table->features & ~phi_cpu_features())
         return;
-    enum { N = 13, M = PHI_FEW_TOKENS + 9, MAX_K = 400 };
-    static float w[N * MAX_K], x[M * MAX_K], parts[PHI_N_SEGMENTS][M * N], got[M * N];
-    uint64_t random = seed;
-    void *scratch = phi_alloc_aligned(64, phi_matmul_scratch_bytes(MAX_K));
+    void *scratch = phi_alloc_aligned(64, phi_matmul_scratch_bytes(SEGMENT_MAX_K));
     assert_non_null(scratch);
-    for (size_t i = 0; i < N * MAX_K; i++)
+    for (size_t i = 0; i < sizeof w / sizeof *w; i++)
         w[i] = (float)(kernel_random(&random) % 4001) * 1e-3f - 2.0f;
-    for (size_t i = 0; i < M * MAX_K; i++)
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++)
         x[i] = (float)(kernel_random(&random) % 4001) * 1e-3f - 2.0f;
-    static const size_t lengths[] = {16, 100, 128, 129, 256, 393, 400};
-    for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++) {
-        const size_t k = lengths[l], segment_k = (k + 127) / 128 * 16;
-        struct phi_matmul a = {.w = w, .ld_w = MAX_K, .n_rows = N, .x = x, .ld_x = MAX_K,
-                               .n_tokens = M, .ld_y = N, .scratch = scratch};
-        memset(parts, 0, sizeof parts);
-        for (size_t s = 0; s * segment_k < k; s++) {
-            struct phi_matmul part = a;
-            part.w = w + s * segment_k;
-            part.x = x + s * segment_k;
-            part.k = k - s * segment_k < segment_k ? k - s * segment_k : segment_k;
-            part.y = parts[s];
-            phi_kernels_ref.matmul_f32(&part);
+    for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++)
+        for (size_t t = 0; t < sizeof n_tokens / sizeof n_tokens[0]; t++) {
+            const size_t k = lengths[l], n = n_tokens[t];
+            struct phi_matmul a = {.w = w, .ld_w = SEGMENT_MAX_K, .n_rows = SEGMENT_ROWS, .x = x,
+                                   .ld_x = SEGMENT_MAX_K, .n_tokens = n, .k = k,
+                                   .segment_k = (k + 127) / 128 * 16, .y = got,
+                                   .ld_y = SEGMENT_ROWS, .scratch = scratch};
+            join_by_reference(&a, want);
+            table->matmul_f32(&a);
+            for (size_t i = 0; i < n * SEGMENT_ROWS; i++)
+                if (memcmp(&want[i], &got[i], sizeof *want) != 0)
+                    fail_msg("%s: %zu tokens, k %zu, seed %" PRIu64 ": %a is not %a", table->name, n,
+                             k, seed, (double)got[i], (double)want[i]);
         }
-        a.k = k;
-        a.segment_k = segment_k;
-        a.y = got;
-        table->matmul_f32(&a);
-        for (size_t i = 0; i < M * N; i++) {
-            const float want = ((parts[0][i] + parts[1][i]) + (parts[2][i] + parts[3][i])) +
-                               ((parts[4][i] + parts[5][i]) + (parts[6][i] + parts[7][i]));
-            if (memcmp(&want, &got[i], sizeof want) != 0)
-                fail_msg("%s: k %zu, seed %" PRIu64 ": %a is not %a", table->name, k, seed,
-                         (double)got[i], (double)want);
-        }
-    }
     phi_free(scratch);
 }
 
