@@ -87,50 +87,23 @@ PHI_INLINE __m256i in_order(__m256i sum)
 
 /* ---------------------------------------------------------------- scales */
 
-/* Row r of the result holds the 32-bit words r of the eight rows. */
-PHI_INLINE void transpose8x8(__m256i v[8])
-{
-    __m256i t[8];
-    PHI_UNROLL
-    for (int i = 0; i < 4; i++) {
-        t[2 * i] = _mm256_unpacklo_epi32(v[2 * i], v[2 * i + 1]);
-        t[2 * i + 1] = _mm256_unpackhi_epi32(v[2 * i], v[2 * i + 1]);
-    }
-    PHI_UNROLL
-    for (int i = 0; i < 2; i++) {
-        __m256i *from = t + 4 * i;
-        v[4 * i] = _mm256_unpacklo_epi64(from[0], from[2]);
-        v[4 * i + 1] = _mm256_unpackhi_epi64(from[0], from[2]);
-        v[4 * i + 2] = _mm256_unpacklo_epi64(from[1], from[3]);
-        v[4 * i + 3] = _mm256_unpackhi_epi64(from[1], from[3]);
-    }
-    PHI_UNROLL
-    for (int i = 0; i < 4; i++) {
-        t[i] = _mm256_permute2x128_si256(v[i], v[i + 4], 0x20);
-        t[i + 4] = _mm256_permute2x128_si256(v[i], v[i + 4], 0x31);
-    }
-    PHI_UNROLL
-    for (int i = 0; i < 8; i++)
-        v[i] = t[i];
-}
-
 /* The scales of eight rows from `row` on and of eight groups from g on; of the groups n exist. */
 PHI_INLINE void pack_scales8(const struct phi_quant_matmul *a, size_t row, size_t g, size_t n,
                              load8_fn load, const size_t scale_bytes)
 {
     const char *from = (const char *)a->w_scale + (row * a->ld_scale + g) * scale_bytes;
     float *to = packed_scales(a) + g * PHI_STRIP_ROWS + row;
-    __m256i v[8];
+    __m256 v[8];
     PHI_UNROLL
     for (size_t r = 0; r < 8; r++) {
-        v[r] = _mm256_castps_si256(n < 8 ? load8_part(load, from, n, scale_bytes) : load(from));
+        v[r] = n < 8 ? load8_part(load, from, n, scale_bytes) : load(from);
         from += row + r + 1 < a->n_rows ? a->ld_scale * scale_bytes : 0;
     }
     transpose8x8(v);
     PHI_UNROLL
     for (size_t i = 0; i < 8; i++)
         if (i < n)
-            _mm256_store_si256((void *)(to + i * PHI_STRIP_ROWS), v[i]);
+            _mm256_store_ps(to + i * PHI_STRIP_ROWS, v[i]);
 }
 
 PHI_INLINE void pack_scales_of(const struct phi_quant_matmul *a, load8_fn load,

@@ -20,14 +20,14 @@ PHI_INLINE __m256i whole_bytes(__m256i bytes)
 PHI_INLINE void pack_step(const char *const w[QUANT_BLOCK], size_t at, size_t n_bytes,
                           unpack_fn unpack, load_row_fn load, char *to)
 {
-    __m256i v[QUANT_BLOCK];
+    __m256 v[QUANT_BLOCK]; /* of words of four bytes */
     PHI_UNROLL
     for (int r = 0; r < QUANT_BLOCK; r++)
-        v[r] = unpack(load(w[r], at, n_bytes));
+        v[r] = _mm256_castsi256_ps(unpack(load(w[r], at, n_bytes)));
     transpose8x8(v);
     PHI_UNROLL
     for (int i = 0; i < QUANT_BLOCK; i++)
-        _mm256_store_si256((void *)(to + i * QUANT_WORDS), v[i]);
+        _mm256_store_ps((float *)(void *)(to + i * QUANT_WORDS), v[i]);
 }
 
 /* Eight rows of 8-bit weights. */

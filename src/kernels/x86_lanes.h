@@ -146,26 +146,38 @@ static inline void lanes_from_f16(float *y, const void *x, size_t n)
     widen(y, x, n, load8_f16);
 }
 
-/* Turns the eight rows at x; y is [8, ld_y] too. */
-PHI_INLINE void transpose8(float *y, size_t ld_y, const float *x, size_t ld_x)
+/* Register i of the result holds the elements i of the eight. */
+PHI_INLINE void transpose8x8(__m256 v[8])
 {
     __m256 pair[8], quad[8];
     PHI_UNROLL
     for (size_t i = 0; i < 8; i += 2) {
-        __m256 a = _mm256_loadu_ps(x + i * ld_x), b = _mm256_loadu_ps(x + (i + 1) * ld_x);
-        pair[i] = _mm256_unpacklo_ps(a, b);
-        pair[i + 1] = _mm256_unpackhi_ps(a, b);
+        pair[i] = _mm256_unpacklo_ps(v[i], v[i + 1]);
+        pair[i + 1] = _mm256_unpackhi_ps(v[i], v[i + 1]);
     }
     PHI_UNROLL
-    for (size_t i = 0; i < 8; i++) { /* columns i % 4 and i % 4 + 4 of rows 0 to 3 or 4 to 7 */
+    for (size_t i = 0; i < 8; i++) { /* elements i % 4 and i % 4 + 4 of 0 to 3 or 4 to 7 */
         __m256 a = pair[i / 4 * 4 + i % 4 / 2], b = pair[i / 4 * 4 + i % 4 / 2 + 2];
         quad[i] = i % 2 ? _mm256_shuffle_ps(a, b, 0xEE) : _mm256_shuffle_ps(a, b, 0x44);
     }
     PHI_UNROLL
     for (size_t i = 0; i < 4; i++) {
-        _mm256_storeu_ps(y + i * ld_y, _mm256_permute2f128_ps(quad[i], quad[i + 4], 0x20));
-        _mm256_storeu_ps(y + (i + 4) * ld_y, _mm256_permute2f128_ps(quad[i], quad[i + 4], 0x31));
+        v[i] = _mm256_permute2f128_ps(quad[i], quad[i + 4], 0x20);
+        v[i + 4] = _mm256_permute2f128_ps(quad[i], quad[i + 4], 0x31);
     }
+}
+
+/* Turns the eight rows at x; y is [8, ld_y] too. */
+PHI_INLINE void transpose8(float *y, size_t ld_y, const float *x, size_t ld_x)
+{
+    __m256 v[8];
+    PHI_UNROLL
+    for (size_t i = 0; i < 8; i++)
+        v[i] = _mm256_loadu_ps(x + i * ld_x);
+    transpose8x8(v);
+    PHI_UNROLL
+    for (size_t i = 0; i < 8; i++)
+        _mm256_storeu_ps(y + i * ld_y, v[i]);
 }
 
 static inline void lanes_transpose(float *y, size_t ld_y, const float *x, size_t ld_x, size_t m,

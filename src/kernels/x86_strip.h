@@ -145,40 +145,6 @@ PHI_INLINE void strip_tile(const struct phi_matmul *a, size_t row, size_t token,
     store_tile(a, row, token, levels + TREE_ROOT * n_sums, n_tokens);
 }
 
-/* Names the next strip's lines to the second level while this one is computed: this thread's next
- * strip stands right behind (ops.c). Calls spread them evenly over the tiles. */
-struct strip_prefetch {
-    const char *row;
-    size_t row_bytes, ld_bytes; /* row_bytes in whole lines */
-    size_t at;                  /* byte of the row */
-    size_t n_rows;              /* left */
-    size_t per_tile;            /* lines */
-};
-
-PHI_INLINE struct strip_prefetch prefetch_start(const struct phi_matmul *a, size_t w_bytes,
-                                                size_t n_tiles)
-{
-    struct strip_prefetch p = {.row_bytes = (a->k * w_bytes + 63) / 64 * 64,
-                               .ld_bytes = a->ld_w * w_bytes,
-                               .n_rows = a->n_rows};
-    p.row = (const char *)a->w + PHI_STRIP_ROWS * p.ld_bytes;
-    p.per_tile = (p.n_rows * p.row_bytes / 64 + n_tiles - 1) / n_tiles;
-    return p;
-}
-
-PHI_INLINE void prefetch_some(struct strip_prefetch *p)
-{
-    for (size_t i = 0; i < p->per_tile && p->n_rows > 0; i++) {
-        _mm_prefetch(p->row + p->at, _MM_HINT_T1);
-        p->at += 64;
-        if (p->at >= p->row_bytes) {
-            p->at = 0;
-            p->row += p->ld_bytes;
-            p->n_rows--;
-        }
-    }
-}
-
 PHI_INLINE void strip_matmul(const struct phi_matmul *a, const struct strip_form form)
 {
     pack_strip(a, form.pack);
