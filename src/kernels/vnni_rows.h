@@ -100,8 +100,49 @@ PHI_INLINE void w8_rows_tile(const struct phi_quant_matmul *a, size_t row, size_
     }
 }
 
+/* The lanes of one row by the one token. */
+PHI_INLINE __m512i w8_row(const char *w, const int8_t *x, size_t k)
+{
+    __m512i even = _mm512_setzero_si512(), odd = _mm512_setzero_si512();
+    size_t at = 0;
+    for (; at + 2 * STEP <= k; at += 2 * STEP) {
+        prefetch(w + at + STREAM_AHEAD);
+        prefetch(w + at + STREAM_AHEAD + STEP);
+        even = dot(even, unsigned_w8(whole_step(w, at, k)), _mm512_load_si512(x + at));
+        odd = dot(odd, unsigned_w8(whole_step(w, at + STEP, k)), _mm512_load_si512(x + at + STEP));
+    }
+    for (; at < k; at += STEP)
+        even = dot(even, unsigned_w8(row_step(w, at, k)), _mm512_load_si512(x + at));
+    return _mm512_add_epi32(even, odd);
+}
+
+/* One token. Rows are read one after the other, each to its end: memory is fastest as one stream. */
+static void w8_stream(const struct phi_quant_matmul *a)
+{
+    int32_t lanes[PHI_STRIP_ROWS][PHI_STRIP_ROWS] __attribute__((aligned(64))) = {{0}};
+    const __mmask16 rows = (__mmask16)((1u << a->n_rows) - 1);
+    __m512i v[PHI_STRIP_ROWS], sums = _mm512_set1_epi32(a->x_sums[0]);
+    for (size_t r = 0; r < a->n_rows; r++)
+        _mm512_store_si512(lanes[r], w8_row((const char *)a->w + r * a->row_bytes, a->x, a->k));
+    PHI_UNROLL
+    for (size_t r = 0; r < PHI_STRIP_ROWS; r++)
+        v[r] = _mm512_load_si512(lanes[r]);
+    transpose16x16(v);
+    PHI_UNROLL
+    for (size_t i = 0; i < PHI_STRIP_ROWS; i++)
+        sums = _mm512_add_epi32(sums, v[i]);
+    __m512 y = _mm512_mul_ps(_mm512_cvtepi32_ps(sums), _mm512_maskz_loadu_ps(rows, a->w_scale));
+    if (a->x_scale)
+        y = _mm512_mul_ps(y, _mm512_set1_ps(a->x_scale[0]));
+    _mm512_mask_storeu_ps(a->y, rows, y);
+}
+
 static void w8_rows(const struct phi_quant_matmul *a)
 {
+    if (a->n_tokens == 1) {
+        w8_stream(a);
+        return;
+    }
     for (size_t row = 0; row < a->n_rows; row += ROWS) {
         size_t token = 0;
         for (; token + ROWS_TOKENS <= a->n_tokens; token += ROWS_TOKENS)

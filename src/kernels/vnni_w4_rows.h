@@ -9,9 +9,6 @@
 #include "kernels/vnni_steps.h"
 
 enum {
-    /* Bytes from what is read to what is named. The processor's own prefetchers stop at the end of
-     * a page; where ours come closer than theirs they slow them down. */
-    STREAM_AHEAD = 6144,
     W4_ROWS_TOKENS = 2,                /* at most */
     SUMS = 16,                         /* of one register */
     SUMS_TILE = PHI_STRIP_ROWS * SUMS, /* [row][sum], later [sum][row] */
