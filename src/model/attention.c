@@ -225,7 +225,7 @@ static void attend_span(struct phi_tile *t, size_t base)
     const struct phi_tile_way *way = tile_way(t);
     const size_t end = phi_size_min(t->first_position + (t->n_rows - 1) / t->group + 1,
                                     base + PHI_KEY_SPAN);
-    way->begin_span(t);
+    way->begin_span(t, base);
     for (; base < end; base += PHI_KEY_BLOCK) {
         size_t lo, hi;
         if (block_ranges(t, base, &lo, &hi))

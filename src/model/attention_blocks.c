@@ -26,8 +26,9 @@ static void open_tile(struct phi_tile *t)
     t->p->net->kernels->transpose(t->q_columns, t->ld, t->q, t->d, t->n_rows, t->d);
 }
 
-static void begin_span(struct phi_tile *t)
+static void begin_span(struct phi_tile *t, size_t base)
 {
+    (void)base;
     memset(t->acc_columns, 0, t->d * t->ld * sizeof *t->acc_columns);
     for (size_t r = 0; r < n_columns(t); r++) {
         t->m[r] = -INFINITY;

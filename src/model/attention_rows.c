@@ -12,29 +12,33 @@ static void layout_buffers(struct phi_tile *t, struct phi_layout *layout)
     t->part_hi = phi_layout_take(layout, n, sizeof *t->part_hi);
 }
 
-static void begin_span(struct phi_tile *t)
+/* Memory sets the speed, and a page is too short for the hardware to see where the next one is: while
+ * a block is used, the one behind it is asked for, and a span's first one before it is used. */
+static void prefetch(const char *p, size_t n_bytes)
 {
+    for (size_t i = 0; p && i < n_bytes; i += 64)
+        __builtin_prefetch(p + i, 0, 2);
+}
+
+/* The address of keys or values from `position` on; NULL behind the last key. */
+static const char *keys_at(const struct phi_tile *t, int value, size_t position)
+{
+    const size_t last = t->first_position + (t->n_rows - 1) / t->group;
+    return position <= last ? phi_tile_kv(t, value, position) : NULL;
+}
+
+static void begin_span(struct phi_tile *t, size_t base)
+{
+    const size_t page = phi_size_min(t->p->kv->block_size, PHI_KEY_BLOCK);
+    const size_t page_bytes = page * t->d * phi_dtype_bytes(t->p->kv->dtype);
+    for (int value = 0; value < 2; value++)
+        for (size_t j = 0; j < PHI_KEY_BLOCK; j += page)
+            prefetch(keys_at(t, value, base + j), page_bytes);
     memset(t->acc, 0, t->n_rows * t->d * sizeof *t->acc);
     for (size_t r = 0; r < t->n_rows; r++) {
         t->m[r] = -INFINITY;
         t->l[r] = 0.0f;
     }
-}
-
-/* Memory sets the speed, and a page is too short for the hardware to see where the next one is: while
- * a block is used, the one behind it is asked for. This is the address of its keys or values from
- * `position` on; NULL behind the last key. */
-static const char *next_block(const struct phi_tile *t, int value, size_t position)
-{
-    const size_t last = t->first_position + (t->n_rows - 1) / t->group;
-    position += PHI_KEY_BLOCK;
-    return position <= last ? phi_tile_kv(t, value, position) : NULL;
-}
-
-static void prefetch(const char *p, size_t n_bytes)
-{
-    for (size_t i = 0; p && i < n_bytes; i += 64)
-        __builtin_prefetch(p + i, 0, 2);
 }
 
 enum { PIECE_KEYS = 8 }; /* of one product: the fetching is spread among them */
@@ -45,7 +49,7 @@ static void scores(struct phi_tile *t, size_t base, size_t lo, size_t hi)
     enum phi_dtype dtype = t->p->kv->dtype;
     const size_t key_bytes = t->d * phi_dtype_bytes(dtype);
     for (size_t j = lo / PIECE_KEYS * PIECE_KEYS; j < hi; j += PIECE_KEYS) {
-        prefetch(next_block(t, 0, base + j), PIECE_KEYS * key_bytes);
+        prefetch(keys_at(t, 0, base + j + PHI_KEY_BLOCK), PIECE_KEYS * key_bytes);
         struct phi_matmul a = {
             .w = phi_tile_kv(t, 0, base + j),
             .ld_w = t->d,
@@ -117,7 +121,7 @@ static void values(struct phi_tile *t, size_t base, size_t lo, size_t hi)
             .n_rows = t->n_rows,
             .v = phi_tile_kv(t, 1, base + j),
             .ld_v = t->d,
-            .next = next_block(t, 1, base + j),
+            .next = keys_at(t, 1, base + j + PHI_KEY_BLOCK),
             .n_keys = n,
             .d = t->d,
         };

@@ -48,7 +48,7 @@ struct phi_tile {
 struct phi_tile_way {
     void (*layout)(struct phi_tile *t, struct phi_layout *layout);
     void (*open)(struct phi_tile *t); /* t->q is set; may be NULL */
-    void (*begin_span)(struct phi_tile *t);
+    void (*begin_span)(struct phi_tile *t, size_t base);
     /* The block at `base`, of which some row sees keys lo and hi - 1 and none one outside; t->lo and
      * t->hi are set. */
     void (*block)(struct phi_tile *t, size_t base, size_t lo, size_t hi);
