@@ -28,30 +28,50 @@ PHI_INLINE void prefetch_ahead(const struct rows_ahead *rows, size_t at)
         _mm_prefetch(from, _MM_HINT_T1);
 }
 
-/* In each half of the result the four rows' sums of that half. */
-PHI_INLINE __m256i add_words(const __m256i v[QUANT_ROWS])
+/* In each quarter of 128 bits of the result the four rows' sums of that quarter. */
+PHI_INLINE vec_int add_words(const vec_int v[QUANT_ROWS])
 {
-    __m256i a =
-        _mm256_add_epi32(_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
-    __m256i b =
-        _mm256_add_epi32(_mm256_unpacklo_epi32(v[2], v[3]), _mm256_unpackhi_epi32(v[2], v[3]));
-    return _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
-}
-
-PHI_INLINE __m128i low_half(__m256i v)
-{
-    return _mm256_castsi256_si128(v);
-}
-
-PHI_INLINE __m128i high_half(__m256i v)
-{
-    return _mm256_extracti128_si256(v, 1);
+    vec_int a = VEC(add_epi32)(VEC(unpacklo_epi32)(v[0], v[1]), VEC(unpackhi_epi32)(v[0], v[1]));
+    vec_int b = VEC(add_epi32)(VEC(unpacklo_epi32)(v[2], v[3]), VEC(unpackhi_epi32)(v[2], v[3]));
+    return VEC(add_epi32)(VEC(unpacklo_epi64)(a, b), VEC(unpackhi_epi64)(a, b));
 }
 
 PHI_INLINE __m128i add_halves(__m256i v)
 {
-    return _mm_add_epi32(low_half(v), high_half(v));
+    return _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
 }
+
+enum { QUARTERS = VEC_BYTES / 16 };
+
+#if defined(__AVX512F__)
+
+PHI_INLINE void quarters(__m128i to[QUARTERS], vec_int v)
+{
+    to[0] = _mm512_castsi512_si128(v);
+    to[1] = _mm512_extracti32x4_epi32(v, 1);
+    to[2] = _mm512_extracti32x4_epi32(v, 2);
+    to[3] = _mm512_extracti32x4_epi32(v, 3);
+}
+
+PHI_INLINE __m128i add_quarters(vec_int v)
+{
+    return add_halves(_mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1)));
+}
+
+#else
+
+PHI_INLINE void quarters(__m128i to[QUARTERS], vec_int v)
+{
+    to[0] = _mm256_castsi256_si128(v);
+    to[1] = _mm256_extracti128_si256(v, 1);
+}
+
+PHI_INLINE __m128i add_quarters(vec_int v)
+{
+    return add_halves(v);
+}
+
+#endif
 
 /* The finished products of four rows and one token. */
 PHI_INLINE void store_rows(const struct phi_quant_matmul *a, size_t row, size_t token, __m128 y)
@@ -68,25 +88,25 @@ PHI_INLINE void store_rows(const struct phi_quant_matmul *a, size_t row, size_t 
 }
 
 /* Here the activations enter as magnitudes, and weights change their signs. */
-PHI_INLINE void w8_rows_step(__m256i acc[][QUANT_ROWS], const char *const *w, size_t k,
+PHI_INLINE void w8_rows_step(vec_int acc[][QUANT_ROWS], const char *const *w, size_t k,
                              size_t k_end, const int8_t *x, size_t ld_x, load_row_fn load,
                              const size_t n)
 {
-    __m256i magnitude[ROWS_TOKENS], negative[ROWS_TOKENS];
+    vec_int magnitude[ROWS_TOKENS];
+    vec_int negative[ROWS_TOKENS];
     PHI_UNROLL
     for (size_t t = 0; t < n; t++) {
-        __m256i xv = _mm256_load_si256((const void *)(x + t * ld_x + k));
-        magnitude[t] = _mm256_abs_epi8(xv);
+        vec_int xv = load_bytes(x + t * ld_x + k);
+        magnitude[t] = VEC(abs_epi8)(xv);
         negative[t] = negative_bytes(xv);
     }
     PHI_UNROLL
     for (size_t r = 0; r < QUANT_ROWS; r++) {
-        __m256i wv = load(w[r], k, k_end);
+        vec_int wv = load(w[r], k, k_end);
         PHI_UNROLL
         for (size_t t = 0; t < n; t++) {
-            __m256i signed_w = _mm256_xor_si256(wv, negative[t]);
-            __m256i pairs = _mm256_maddubs_epi16(magnitude[t], signed_w);
-            acc[t][r] = in_order(_mm256_add_epi32(acc[t][r], widen_pairs(pairs)));
+            vec_int pairs = VEC(maddubs_epi16)(magnitude[t], VEC_BITS(xor)(wv, negative[t]));
+            acc[t][r] = in_order(VEC(add_epi32)(acc[t][r], widen_pairs(pairs)));
         }
     }
 }
@@ -94,15 +114,14 @@ PHI_INLINE void w8_rows_step(__m256i acc[][QUANT_ROWS], const char *const *w, si
 /* The magnitudes of a row's negative activations. */
 PHI_INLINE int32_t negative_sum(const int8_t *x, size_t n)
 {
-    __m256i sum = _mm256_setzero_si256();
-    for (size_t i = 0; i < n; i += QUANT_STEP) {
-        __m256i below =
-            _mm256_min_epi8(_mm256_load_si256((const void *)(x + i)), _mm256_setzero_si256());
-        sum =
-            _mm256_add_epi64(sum, _mm256_sad_epu8(_mm256_abs_epi8(below), _mm256_setzero_si256()));
+    const __m256i zero = _mm256_setzero_si256();
+    __m256i sum = zero;
+    for (size_t i = 0; i < n; i += 32) {
+        __m256i below = _mm256_min_epi8(_mm256_load_si256((const void *)(x + i)), zero);
+        sum = _mm256_add_epi32(sum, _mm256_sad_epu8(_mm256_abs_epi8(below), zero));
     }
-    __m128i halves = _mm_add_epi64(low_half(sum), high_half(sum));
-    return _mm_cvtsi128_si32(_mm_add_epi64(halves, _mm_unpackhi_epi64(halves, halves)));
+    __m128i halves = add_halves(sum);
+    return _mm_cvtsi128_si32(_mm_add_epi32(halves, _mm_unpackhi_epi64(halves, halves)));
 }
 
 /* n <= ROWS_TOKENS is a constant where this is inlined. */
@@ -112,20 +131,21 @@ PHI_INLINE void w8_rows_tile(const struct phi_quant_matmul *a, size_t row, size_
     const char *w[QUANT_ROWS];
     const int8_t *x = a->x + token * a->ld_x;
     const struct rows_ahead ahead = rows_ahead(a, row, QUANT_ROWS, token, n);
-    __m256i acc[ROWS_TOKENS][QUANT_ROWS];
+    vec_int acc[ROWS_TOKENS][QUANT_ROWS];
     size_t k = 0;
     row_pointers(a, row, w, QUANT_ROWS);
     PHI_UNROLL
     for (size_t t = 0; t < n; t++)
         PHI_UNROLL
     for (size_t r = 0; r < QUANT_ROWS; r++)
-        acc[t][r] = _mm256_setzero_si256();
-    for (; k + 2 * QUANT_STEP <= a->k; k += 2 * QUANT_STEP) {
+        acc[t][r] = VEC_BITS(setzero)();
+    for (; k + QUANT_LINE <= a->k; k += QUANT_LINE) {
         prefetch_ahead(&ahead, k);
-        w8_rows_step(acc, w, k, a->k, x, a->ld_x, row_inside, n);
-        w8_rows_step(acc, w, k + QUANT_STEP, a->k, x, a->ld_x, row_inside, n);
+        PHI_UNROLL
+        for (size_t i = 0; i < QUANT_LINE; i += VEC_BYTES)
+            w8_rows_step(acc, w, k + i, a->k, x, a->ld_x, row_inside, n);
     }
-    for (; k < a->k; k += QUANT_STEP)
+    for (; k < a->k; k += VEC_BYTES)
         w8_rows_step(acc, w, k, a->k, x, a->ld_x, row_end, n);
     const size_t n_rows = a->n_rows - row < QUANT_ROWS ? a->n_rows - row : QUANT_ROWS;
     float scales[QUANT_ROWS] = {0};
@@ -133,7 +153,7 @@ PHI_INLINE void w8_rows_tile(const struct phi_quant_matmul *a, size_t row, size_
     PHI_UNROLL
     for (size_t t = 0; t < n; t++) {
         __m128i sums =
-            _mm_add_epi32(add_halves(add_words(acc[t])), _mm_set1_epi32(extra[token + t]));
+            _mm_add_epi32(add_quarters(add_words(acc[t])), _mm_set1_epi32(extra[token + t]));
         store_rows(a, row, token + t, _mm_mul_ps(_mm_cvtepi32_ps(sums), _mm_loadu_ps(scales)));
     }
 }
@@ -174,26 +194,25 @@ PHI_INLINE void add_blocks(struct w4_groups *g, __m128i sums, const size_t n,
     g->n_blocks = 0;
 }
 
-/* Sums of pairs of one row: of one block in the low half and of the next in the high half. */
-PHI_INLINE __m256i w4_pairs(__m256i bytes, const int8_t *x)
+/* Sums of pairs of one row, a block in each quarter. */
+PHI_INLINE vec_int w4_pairs(vec_int bytes, const int8_t *x)
 {
-    __m256i even = _mm256_load_si256((const void *)x),
-            odd = _mm256_load_si256((const void *)(x + PHI_QUANT_STEP / 2));
-    return _mm256_add_epi16(_mm256_maddubs_epi16(low_nibbles(bytes), even),
-                            _mm256_maddubs_epi16(high_nibbles(bytes), odd));
+    vec_int even = load_bytes(x), odd = load_bytes(x + PHI_QUANT_STEP / 2);
+    return VEC(add_epi16)(VEC(maddubs_epi16)(low_nibbles(bytes), even),
+                          VEC(maddubs_epi16)(high_nibbles(bytes), odd));
 }
 
-/* Four rows by two blocks from `block` on, of which n_blocks exist. */
-PHI_INLINE void w4_rows_half(const struct phi_quant_matmul *a, struct w4_groups *g,
-                             const char *const *w, size_t token, size_t block, size_t n_blocks,
-                             load_row_fn load, const size_t group_blocks, const size_t n)
+/* Four rows by a register's blocks from `block` on, of which n_blocks exist. */
+PHI_INLINE void w4_rows_blocks(const struct phi_quant_matmul *a, struct w4_groups *g,
+                               const char *const *w, size_t token, size_t block, size_t n_blocks,
+                               load_row_fn load, const size_t group_blocks, const size_t n)
 {
     const size_t n_bytes = (a->k + 1) / 2, at = block * PHI_QUANT_BLOCK / 2;
     const size_t place = phi_quant_place(block * PHI_QUANT_BLOCK, PHI_W4A8);
-    __m256i v[ROWS_TOKENS][QUANT_ROWS];
+    vec_int v[ROWS_TOKENS][QUANT_ROWS];
     PHI_UNROLL
     for (size_t r = 0; r < QUANT_ROWS; r++) {
-        __m256i bytes = load(w[r], at, n_bytes);
+        vec_int bytes = load(w[r], at, n_bytes);
         PHI_UNROLL
         for (size_t t = 0; t < n; t++)
             v[t][r] = widen_pairs(w4_pairs(bytes, a->x + (token + t) * a->ld_x + place));
@@ -201,12 +220,13 @@ PHI_INLINE void w4_rows_half(const struct phi_quant_matmul *a, struct w4_groups 
     PHI_UNROLL
     for (size_t t = 0; t < n; t++) {
         const int32_t *x_sums = a->x_sums + (token + t) * a->ld_sums + block;
-        __m256i sums = add_words(v[t]);
-        add_blocks(&g[t], _mm_add_epi32(low_half(sums), _mm_set1_epi32(x_sums[0])), 1,
-                   group_blocks);
-        if (n_blocks > 1)
-            add_blocks(&g[t], _mm_add_epi32(high_half(sums), _mm_set1_epi32(x_sums[1])), 1,
-                       group_blocks);
+        __m128i sums[QUARTERS];
+        quarters(sums, add_words(v[t]));
+        PHI_UNROLL
+        for (size_t b = 0; b < QUARTERS; b++)
+            if (b < n_blocks)
+                add_blocks(&g[t], _mm_add_epi32(sums[b], _mm_set1_epi32(x_sums[b])), 1,
+                           group_blocks);
     }
 }
 
@@ -216,23 +236,27 @@ PHI_INLINE void w4_rows_step(const struct phi_quant_matmul *a, struct w4_groups 
                              const size_t group_blocks, const size_t n)
 {
     const size_t at = block * PHI_QUANT_BLOCK / 2;
-    __m256i v[ROWS_TOKENS][QUANT_ROWS];
+    vec_int v[ROWS_TOKENS][QUANT_ROWS];
     PHI_UNROLL
-    for (size_t r = 0; r < QUANT_ROWS; r++) {
-        __m256i first = row_inside(w[r], at, SIZE_MAX),
-                second = row_inside(w[r], at + QUANT_STEP, SIZE_MAX);
+    for (size_t r = 0; r < QUANT_ROWS; r++)
+        PHI_UNROLL
+    for (size_t i = 0; i < QUANT_LINE; i += VEC_BYTES) {
+        vec_int bytes = load_bytes(w[r] + at + i);
         PHI_UNROLL
         for (size_t t = 0; t < n; t++) {
-            const int8_t *x = a->x + (token + t) * a->ld_x + block * PHI_QUANT_BLOCK;
-            v[t][r] =
-                widen_pairs(_mm256_add_epi16(w4_pairs(first, x), w4_pairs(second, x + QUANT_STEP)));
+            const int8_t *x = a->x + (token + t) * a->ld_x + block * PHI_QUANT_BLOCK + i;
+            vec_int pairs = w4_pairs(bytes, x);
+            v[t][r] = i == 0 ? pairs : VEC(add_epi16)(v[t][r], pairs);
         }
     }
     PHI_UNROLL
     for (size_t t = 0; t < n; t++) {
         const int32_t *s = a->x_sums + (token + t) * a->ld_sums + block;
         __m128i extra = _mm_set1_epi32(s[0] + s[1] + s[2] + s[3]);
-        add_blocks(&g[t], _mm_add_epi32(add_halves(add_words(v[t])), extra), 4, group_blocks);
+        PHI_UNROLL
+        for (size_t r = 0; r < QUANT_ROWS; r++)
+            v[t][r] = widen_pairs(v[t][r]);
+        add_blocks(&g[t], _mm_add_epi32(add_quarters(add_words(v[t])), extra), 4, group_blocks);
     }
 }
 
@@ -251,17 +275,18 @@ PHI_INLINE void w4_rows_tile(const struct phi_quant_matmul *a, size_t row, size_
     PHI_UNROLL
     for (size_t t = 0; t < n; t++)
         g[t] = (struct w4_groups){packed_scales(a) + row, _mm_setzero_ps(), _mm_setzero_si128(), 0};
-    for (; block * 16 + 2 * QUANT_STEP <= n_bytes; block += 4) {
+    for (; block * 16 + QUANT_LINE <= n_bytes; block += 4) {
         prefetch_ahead(&ahead, block * 16);
         if (group_blocks % 4 == 0) {
             w4_rows_step(a, g, w, token, block, group_blocks, n);
             continue;
         }
-        w4_rows_half(a, g, w, token, block, 2, row_inside, group_blocks, n);
-        w4_rows_half(a, g, w, token, block + 2, 2, row_inside, group_blocks, n);
+        PHI_UNROLL
+        for (size_t b = 0; b < 4; b += QUARTERS)
+            w4_rows_blocks(a, g, w, token, block + b, QUARTERS, row_inside, group_blocks, n);
     }
-    for (; block < n_blocks; block += 2)
-        w4_rows_half(a, g, w, token, block, n_blocks - block, row_end, group_blocks, n);
+    for (; block < n_blocks; block += QUARTERS)
+        w4_rows_blocks(a, g, w, token, block, n_blocks - block, row_end, group_blocks, n);
     PHI_UNROLL
     for (size_t t = 0; t < n; t++)
         store_rows(a, row, token + t, g[t].acc);

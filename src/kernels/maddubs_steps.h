@@ -1,50 +1,61 @@
-/* maddubs_steps.h: what the two ways through a strip without VNNI share: loads, and the scales of a
- * strip. See x86_maddubs.h. */
+/* maddubs_steps.h: what the two ways through a strip without VNNI share: registers of bytes, as
+ * wide as they come (x86_vec.h), and the scales of a strip. See x86_maddubs.h. */
 #ifndef PHI_KERNELS_MADDUBS_STEPS_H
 #define PHI_KERNELS_MADDUBS_STEPS_H
 
 #include "kernels/x86_quant.h"
+#include "kernels/x86_vec.h"
 
 enum {
-    QUANT_STEP = 32,      /* bytes of a register */
-    QUANT_ROWS = 4,       /* of a tile that reads in place */
-    QUANT_BLOCK = 8,      /* rows of a register of the strip */
-    QUANT_WORDS = 64,     /* bytes of the strip for four elements of k */
-    ROWS_TOKENS = 2,      /* at most, of a tile that reads in place */
-    W8_STRIP_TOKENS = 8,  /* at most, of a tile over the strip */
-    W4_STRIP_TOKENS = 4,  /* of twice as many rows */
+    VEC_BYTES = 4 * VEC_FLOATS,
+    PACK_STEP = 32,   /* bytes of a row that are packed at a time, */
+    PACK_ROWS = 8,    /* and rows */
+    QUANT_LINE = 64,  /* bytes of a row between two prefetches */
+    QUANT_ROWS = 4,   /* of a tile that reads in place */
+    QUANT_WORDS = 64, /* bytes of the strip for four elements of k */
+    QUANT_VECS = QUANT_WORDS / VEC_BYTES,
+    /* Tokens of a tile, at most: that reads in place, over the strip by a register of rows, and by
+     * all its rows. Wide registers are twice as many. */
+    ROWS_TOKENS = 2,
+    W8_STRIP_TOKENS = QUANT_VECS == 1 ? 12 : 8,
+    W4_STRIP_TOKENS = 4,
     QUANT_FEW_TOKENS = 8, /* up to here rows are read in place */
 };
 
 /* ---------------------------------------------------------------- loads */
 
 /* A register of bytes at `at` of a row of n_bytes, zeros behind its end. */
-typedef __m256i (*load_row_fn)(const char *row, size_t at, size_t n_bytes);
+typedef vec_int (*load_row_fn)(const char *row, size_t at, size_t n_bytes);
 
-PHI_INLINE __m256i row_inside(const char *row, size_t at, size_t n_bytes)
+PHI_INLINE vec_int load_bytes(const void *p)
+{
+    return VEC_BITS(loadu)(p);
+}
+
+PHI_INLINE vec_int row_inside(const char *row, size_t at, size_t n_bytes)
 {
     (void)n_bytes;
-    return _mm256_loadu_si256((const void *)(row + at));
+    return load_bytes(row + at);
 }
 
-PHI_INLINE __m256i row_end(const char *row, size_t at, size_t n_bytes)
+PHI_INLINE vec_int row_end(const char *row, size_t at, size_t n_bytes)
 {
-    unsigned char rest[QUANT_STEP] = {0};
-    if (at + QUANT_STEP <= n_bytes)
-        return row_inside(row, at, n_bytes);
+    unsigned char rest[VEC_BYTES] = {0};
+    if (at + VEC_BYTES <= n_bytes)
+        return load_bytes(row + at);
     if (at < n_bytes)
         memcpy(rest, row + at, n_bytes - at);
-    return _mm256_loadu_si256((const void *)rest);
+    return load_bytes(rest);
 }
 
-PHI_INLINE __m256i low_nibbles(__m256i bytes)
+PHI_INLINE vec_int low_nibbles(vec_int bytes)
 {
-    return _mm256_and_si256(bytes, _mm256_set1_epi8(15));
+    return VEC_BITS(and)(bytes, VEC(set1_epi8)(15));
 }
 
-PHI_INLINE __m256i high_nibbles(__m256i bytes)
+PHI_INLINE vec_int high_nibbles(vec_int bytes)
 {
-    return low_nibbles(_mm256_srli_epi16(bytes, 4));
+    return low_nibbles(VEC(srli_epi16)(bytes, 4));
 }
 
 /* n <= 8 rows from `row` on; those that do not exist repeat the last one. */
@@ -66,20 +77,25 @@ PHI_INLINE void prefetch_rows(const char *const *w, size_t at, size_t ahead, con
         _mm_prefetch(w[r] + at + ahead, _MM_HINT_T1);
 }
 
-PHI_INLINE __m256i negative_bytes(__m256i w)
+/* -1 where a byte is negative, else 0. */
+PHI_INLINE vec_int negative_bytes(vec_int w)
 {
+#if defined(__AVX512F__)
+    return _mm512_movm_epi8(_mm512_movepi8_mask(w));
+#else
     return _mm256_cmpgt_epi8(_mm256_setzero_si256(), w);
+#endif
 }
 
 /* The 16-bit sums of pairs, added to 32-bit ones. */
-PHI_INLINE __m256i widen_pairs(__m256i pairs)
+PHI_INLINE vec_int widen_pairs(vec_int pairs)
 {
-    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+    return VEC(madd_epi16)(pairs, VEC(set1_epi16)(1));
 }
 
 /* Sums in the order in which they are written: gcc would add products up as a tree, and has no room
  * for so many of them at once. */
-PHI_INLINE __m256i in_order(__m256i sum)
+PHI_INLINE vec_int in_order(vec_int sum)
 {
     __asm__("" : "+v"(sum));
     return sum;

@@ -1,12 +1,12 @@
-/* x86_maddubs.h: products with integer weights where there is no VNNI, in 256-bit registers.
- * Private to the x86 units, like the files that it includes.
+/* x86_maddubs.h: products with integer weights where there is no VNNI, in registers of
+ * 256 or 512 bits. Private to the x86 units, like the files that it includes.
  *
  * VPMADDUBSW multiplies unsigned by signed bytes and adds pairs in 16 bits, where two products of
  * 255 by 127 would not fit. So of 8-bit weights and activations one enters as a magnitude and its
- * signs go over to the other. VPSIGNB would do that, but runs where multiplications do. Instead an
- * exclusive or makes -v - 1 of what meets a negative magnitude m, and the product is too small by
- * m, which a sum over the row, or the token, puts right. No pair leaves 16 bits: 2 * 128 * 127 and
- * 2 * 128 * -128 fit, and the magnitude 128 is a negative weight's only.
+ * signs go over to the other. VPSIGNB would do that, but runs where multiplications do, and not on
+ * 512 bits. Instead an exclusive or makes -v - 1 of what meets a negative magnitude m, and the
+ * product is too small by m, which a sum over the row, or the token, puts right. No pair leaves
+ * 16 bits: 2 * 128 * 127 and 2 * 128 * -128 fit, and the magnitude 128 is a negative weight's only.
  * 4-bit weights stay unsigned, n + 8 <= 15: the products of eight instructions fit, and what the 8
  * adds is in the row's sums.
  *

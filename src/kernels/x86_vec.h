@@ -10,6 +10,7 @@
 
 enum { VEC_FLOATS = 16 };
 #define VEC(op) _mm512_##op
+#define VEC_BITS(op) _mm512_##op##_si512
 typedef __m512 vec;
 typedef __m512i vec_int;
 typedef __mmask16 vec_mask;
@@ -60,6 +61,7 @@ PHI_INLINE vec vec_raise(vec p, vec t)
 
 enum { VEC_FLOATS = 8 };
 #define VEC(op) _mm256_##op
+#define VEC_BITS(op) _mm256_##op##_si256
 typedef __m256 vec;
 typedef __m256i vec_int;
 typedef __m256 vec_mask;
