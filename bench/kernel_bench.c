@@ -24,21 +24,21 @@ struct bench {
 struct timing {
     struct bench *b;
     struct kernel_run *run;
-    size_t n_rows, run_rows; /* of one item */
+    size_t n_rows, item_rows;
 };
 
-static void run_strips(void *context, size_t item, int thread)
+static void run_item(void *context, size_t item, int thread)
 {
     struct timing *t = context;
-    size_t begin = item * t->run_rows;
-    kernel_run_call(t->run, t->b->compute->kernels, begin, begin + t->run_rows,
+    size_t begin = item * t->item_rows;
+    kernel_run_call(t->run, t->b->compute->kernels, begin, begin + t->item_rows,
                     phi_compute_scratch(t->b->compute, thread));
 }
 
 static void run_all(void *context)
 {
     struct timing *t = context;
-    phi_compute_each(t->b->compute, phi_size_ceil_div(t->n_rows, t->run_rows), run_strips, t);
+    phi_compute_each(t->b->compute, phi_size_ceil_div(t->n_rows, t->item_rows), run_item, t);
 }
 
 /* The arithmetic that the case is made of, in operations a second. */
@@ -92,9 +92,7 @@ static void time_case(const struct kernel_case *c, void *context)
         return;
     }
     kernel_run_prepare(run, b->compute->kernels);
-    struct timing t = {b, run, by_strips ? c->n_rows : 1, 0};
-    size_t n_strips = phi_size_ceil_div(t.n_rows, PHI_STRIP_ROWS);
-    t.run_rows = phi_run_of_strips(b->compute, n_strips) * PHI_STRIP_ROWS;
+    struct timing t = {b, run, by_strips ? c->n_rows : 1, PHI_STRIP_ROWS};
     print_line(b, c, label, phi_limits_time(b->limits, run_all, &t));
     kernel_run_destroy(run);
 }

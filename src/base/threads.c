@@ -5,8 +5,8 @@
  *   63          32 31           0
  *   [ job number  |  items left ]
  *
- * A thread takes an item by lowering the ticket with compare-and-swap, which fails when the job has changed
- * in between; from then until it has counted the item into `n_done` the job cannot end, so fn, context and
+ * A thread takes a run of items by lowering the ticket with compare-and-swap, which fails when the job has
+ * changed in between; from then until it has counted them into `n_done` the job cannot end, so fn, context and
  * n_items hold still. Sleeping workers wait on `wake`, a sleeping owner on `done`; the other side takes
  * the lock to signal only when `n_sleeping` or `owner_sleeps` says that somebody sleeps. */
 #include "base/threads.h"
@@ -107,17 +107,26 @@ static void do_item(const struct phi_pool *pool, size_t item, int thread)
         pool->fn(pool->context, item, thread);
 }
 
+/* Items of the next run where n_left are left: long at first, one at a time in the end. */
+static uint64_t run_length(const struct phi_pool *pool, uint64_t n_left)
+{
+    uint64_t n = n_left / (2 * (uint64_t)pool->n_threads);
+    return n > 1 ? n : 1;
+}
+
 /* Does items of the present job until nobody has any left to take. */
 static void do_items(struct phi_pool *pool, int thread)
 {
     size_t n_done = 0;
     uint64_t ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
     while (items_left(ticket) > 0) {
-        if (!atomic_compare_exchange_weak_explicit(&pool->ticket, &ticket, ticket - 1,
+        const uint64_t n_left = items_left(ticket), n = run_length(pool, n_left);
+        if (!atomic_compare_exchange_weak_explicit(&pool->ticket, &ticket, ticket - n,
                                                    memory_order_acq_rel, memory_order_acquire))
             continue;
-        do_item(pool, pool->n_items - items_left(ticket), thread);
-        n_done++;
+        for (size_t i = 0; i < n; i++)
+            do_item(pool, pool->n_items - n_left + i, thread);
+        n_done += n;
         ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
     }
     if (n_done > 0)

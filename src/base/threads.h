@@ -25,8 +25,10 @@ void phi_pool_destroy(struct phi_pool *pool); /* NULL is fine */
 
 int phi_pool_n_threads(const struct phi_pool *pool);
 
-/* Each item once, in rising order of their beginnings. n_items < 2^32. One item, or one thread, runs on
- * the owner without waking anybody. */
+/* Each item once. A thread takes runs of items that follow one another, which get shorter towards the
+ * end, and begins them in rising order: item + 1 is mostly the thread's next one, which is what kernels
+ * bet on when they prefetch. n_items < 2^32. One item, or one thread, runs on the owner without waking
+ * anybody. */
 void phi_pool_run(struct phi_pool *pool, size_t n_items, phi_pool_fn fn, void *context);
 
 /* Keeps each thread, the owner too, on a core of its own from now on, if the owner may use as many cores

@@ -121,7 +121,6 @@ struct linear {
     float *y;
     size_t ld_y;
     size_t n_strips;
-    size_t run, n_runs; /* strips of one of the first n_runs items; all others are a strip */
 };
 
 /* The strips that the segments of K make: [PHI_N_SEGMENTS, n_tokens, PHI_STRIP_ROWS]. */
@@ -274,9 +273,10 @@ static void quant_strip(const struct linear *l, const struct phi_matrix *matrix,
         l->c->kernels->matmul_w4(&a);
 }
 
-/* One strip of up to 16 weight rows, counted through all parts. */
-static void linear_strip(const struct linear *l, size_t item, int thread)
+/* Item = one strip of up to 16 weight rows, counted through all parts. */
+static void linear_strip(void *context, size_t item, int thread)
 {
+    const struct linear *l = context;
     const struct phi_linear *w = l->w;
     size_t column = 0;
     int part = 0;
@@ -318,22 +318,6 @@ static const void *interleave(const struct linear *l)
     return to;
 }
 
-size_t phi_run_of_strips(const struct phi_compute *c, size_t n_strips)
-{
-    enum { MAX_RUN = 8, RUNS_PER_THREAD = 8 };
-    size_t n_runs = (size_t)phi_pool_n_threads(c->pool) * RUNS_PER_THREAD;
-    return phi_size_max(1, phi_size_min(MAX_RUN, n_strips / n_runs));
-}
-
-static void linear_run(void *context, size_t item, int thread)
-{
-    const struct linear *l = context;
-    const bool is_run = item < l->n_runs;
-    const size_t begin = is_run ? item * l->run : l->n_runs * l->run + item - l->n_runs;
-    for (size_t strip = begin; strip < begin + (is_run ? l->run : 1); strip++)
-        linear_strip(l, strip, thread);
-}
-
 void phi_op_linear(struct phi_compute *c, const struct phi_linear *w, const struct phi_acts *x,
                    size_t n_tokens, float *y, size_t ld_y)
 {
@@ -344,9 +328,7 @@ void phi_op_linear(struct phi_compute *c, const struct phi_linear *w, const stru
     for (int i = 0; i < w->n_parts; i++)
         l.n_strips += phi_size_ceil_div(w->parts[i].n_rows, PHI_STRIP_ROWS);
     l.interleaved = interleave(&l);
-    l.run = phi_run_of_strips(c, l.n_strips);
-    l.n_runs = l.n_strips * 3 / 4 / l.run; /* the last quarter evens out what the threads need */
-    phi_compute_each(c, l.n_runs + l.n_strips - l.n_runs * l.run, linear_run, &l);
+    phi_compute_each(c, l.n_strips, linear_strip, &l);
 }
 
 /* ---------------------------------------------------------------- rows */

@@ -101,10 +101,6 @@ static inline void phi_compute_each(struct phi_compute *c, size_t n, phi_pool_fn
     phi_pool_run(c->pool, n, fn, context);
 }
 
-/* Strips of a matrix that one thread takes at a time. Kernels name the weights of the strip that
- * follows their own to the caches: it is the thread's next one as long as its run lasts. */
-size_t phi_run_of_strips(const struct phi_compute *c, size_t n_strips);
-
 /* y [n_tokens, n_out] = x [n_tokens, n_in] W^T + b. ld_y >= n_out. */
 void phi_op_linear(struct phi_compute *c, const struct phi_linear *w, const struct phi_acts *x,
                    size_t n_tokens, float *y, size_t ld_y);

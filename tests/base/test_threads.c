@@ -54,6 +54,28 @@ static void test_each_item_once(void **state)
     }
 }
 
+static void count_slowly(void *context, size_t item, int thread)
+{
+    for (volatile int i = 0; i < 1000; i++)
+        continue;
+    count(context, item, thread);
+}
+
+/* Runs of a quarter of what is left, down to one: 4 * (1 + ln(1000 / 4)) and a few. */
+static void test_neighbours_share_a_thread(void **state)
+{
+    (void)state;
+    struct phi_pool *pool;
+    struct job job = {0};
+    int n_changes = 0;
+    assert_int_equal(phi_pool_create(2, NULL, &pool, NULL), PHI_OK);
+    phi_pool_run(pool, MAX_ITEMS, count_slowly, &job);
+    for (size_t item = 1; item < MAX_ITEMS; item++)
+        n_changes += job.thread_of[item] != job.thread_of[item - 1];
+    assert_in_range(n_changes, 0, 30);
+    phi_pool_destroy(pool);
+}
+
 /* With an item that waits for all others, every thread has one: the pool is all there. */
 struct gathering {
     pthread_barrier_t all_there;
@@ -326,6 +348,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_item_once),
+        cmocka_unit_test(test_neighbours_share_a_thread),
         cmocka_unit_test(test_every_thread_takes_part),
         cmocka_unit_test(test_jobs_see_the_last_job),
         cmocka_unit_test(test_absent_workers_are_not_waited_for),
