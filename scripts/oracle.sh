@@ -14,6 +14,8 @@ workers=$(nproc)
 mkdir -p "$build"
 report=$build/oracle.xml
 rm -f "$report"
+# The environment's packages are installed uncompiled: what the first process compiles, the others find.
+unset PYTHONDONTWRITEBYTECODE
 # Units of work and their order: tests/oracle/conftest.py.
 PHIDELITY=$PWD/$build/phidelity PHI_BUILD=$PWD/$build \
     "${PHI_ORACLE_PYTHON:-.venv-oracle/bin/python}" -m pytest tests/oracle -n "$workers" \
