@@ -14,7 +14,7 @@
 struct bench {
     const char *filter;
     bool all;
-    bool by_strips; /* matrices now, or what runs on one thread */
+    bool by_strips;            /* matrices now, or what runs on one thread */
     struct phi_limits *limits; /* of one table and number of threads after the other */
     struct phi_compute *compute;
     enum phi_status status;

@@ -5,10 +5,11 @@
  *   63          32 31           0
  *   [ job number  |  items left ]
  *
- * A thread takes a run of items by lowering the ticket with compare-and-swap, which fails when the job has
- * changed in between; from then until it has counted them into `n_done` the job cannot end, so fn, context and
- * n_items hold still. Sleeping workers wait on `wake`, a sleeping owner on `done`; the other side takes
- * the lock to signal only when `n_sleeping` or `owner_sleeps` says that somebody sleeps. */
+ * A thread takes a run of items by lowering the ticket with compare-and-swap, which fails when the
+ * job has changed in between; from then until it has counted them into `n_done` the job cannot end,
+ * so fn, context and n_items hold still. Sleeping workers wait on `wake`, a sleeping owner on
+ * `done`; the other side takes the lock to signal only when `n_sleeping` or `owner_sleeps` says
+ * that somebody sleeps. */
 #include "base/threads.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -247,8 +248,8 @@ void phi_pool_set_cancel(struct phi_pool *pool, const atomic_bool *cancel)
 }
 
 /* Spins, then sleeps: on a busy machine a worker may be stopped in the middle of an item, and an
- * owner that only yields takes the processor from it again and again. Either the worker that finishes
- * last sees `owner_sleeps`, or the owner sees it in `n_done`. */
+ * owner that only yields takes the processor from it again and again. Either the worker that
+ * finishes last sees `owner_sleeps`, or the owner sees it in `n_done`. */
 static void wait_for_items(struct phi_pool *pool)
 {
     const double deadline_s = phi_clock_s() + SPIN_S;
@@ -326,7 +327,8 @@ static int quota(void)
     return n < CPU_SETSIZE ? (int)n : 0;
 }
 
-/* One processor of each core that the calling thread may use; false when the system does not tell. */
+/* One processor of each core that the calling thread may use; false when the system does not tell.
+ */
 static bool own_cores(cpu_set_t *cores)
 {
     cpu_set_t allowed, seen;

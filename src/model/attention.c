@@ -1,9 +1,9 @@
 /* attention.c: see attention.h.
  *
- * The unit of work is one tile (attention_tile.h) against all keys that it sees. Rows are independent,
- * so neither the tiling nor the pages show in the result. Where that makes too few units for the
- * threads (long contexts, few sequences), tiles of few rows are cut at the spans; what each span
- * gives is kept in a slot until all are there and meet in their order. */
+ * The unit of work is one tile (attention_tile.h) against all keys that it sees. Rows are
+ * independent, so neither the tiling nor the pages show in the result. Where that makes too few
+ * units for the threads (long contexts, few sequences), tiles of few rows are cut at the spans;
+ * what each span gives is kept in a slot until all are there and meet in their order. */
 #include "model/attention.h"
 #include "base/size.h"
 #include "kernels/elementary.h"
@@ -83,9 +83,10 @@ void phi_attention_plan(struct phi_pass *p)
     for (size_t s = 0; s < p->batch->n_seqs; s++) {
         const struct phi_batch_seq *seq = &p->batch->seqs[s];
         for (size_t r = 0; r < seq->n_rows; r += step)
-            p->ws->tiles[p->n_tiles++] = (struct phi_attn_tile){
-                .seq = (uint32_t)s, .first_row = (uint32_t)(seq->first_row + r),
-                .n_rows = (uint32_t)phi_size_min(step, seq->n_rows - r)};
+            p->ws->tiles[p->n_tiles++] =
+                (struct phi_attn_tile){.seq = (uint32_t)s,
+                                       .first_row = (uint32_t)(seq->first_row + r),
+                                       .n_rows = (uint32_t)phi_size_min(step, seq->n_rows - r)};
     }
     cut_tiles(p);
 }
@@ -154,8 +155,8 @@ size_t phi_attention_scratch_bytes(const struct phi_config *c)
     return tile_bytes(c) + SLOTS_PER_THREAD * slot_floats(c) * sizeof(float);
 }
 
-/* Slots lie behind the tiles' rooms of all threads. The tile takes its sums of span `span` (of those
- * it sees) there. */
+/* Slots lie behind the tiles' rooms of all threads. The tile takes its sums of span `span` (of
+ * those it sees) there. */
 static void take_slot(struct phi_tile *t, const struct phi_attn_tile *tile, size_t span)
 {
     const struct phi_config *c = &t->p->net->config;
@@ -172,8 +173,8 @@ static const struct phi_tile_way *tile_way(const struct phi_tile *t)
     return t->n_rows <= PHI_TILE_FEW_ROWS ? &phi_few_rows : &phi_many_rows;
 }
 
-/* Visible keys of each row in the block that starts at `base`; false when no row sees any. *lo_all and
- * *hi_all bound them over all rows. */
+/* Visible keys of each row in the block that starts at `base`; false when no row sees any. *lo_all
+ * and *hi_all bound them over all rows. */
 static bool block_ranges(struct phi_tile *t, size_t base, size_t *lo_all, size_t *hi_all)
 {
     const struct phi_config *c = &t->p->net->config;
@@ -212,9 +213,18 @@ static void merge_span(struct phi_tile *t)
         t->l_out[r] = fmaf(t->l[r], b, t->l_out[r] * a);
         t->m_out[r] = m;
         /* out = fma(acc, b, out * a): a weighted sum over a single "key". */
-        struct phi_weighted_sum w = {.acc = out, .ld_acc = t->d, .c = &a, .p = &b, .ld_p = 1,
-                                     .lo = &zero, .hi = &one, .n_rows = 1, .v = acc,
-                                     .ld_v = t->d, .n_keys = 1, .d = t->d};
+        struct phi_weighted_sum w = {.acc = out,
+                                     .ld_acc = t->d,
+                                     .c = &a,
+                                     .p = &b,
+                                     .ld_p = 1,
+                                     .lo = &zero,
+                                     .hi = &one,
+                                     .n_rows = 1,
+                                     .v = acc,
+                                     .ld_v = t->d,
+                                     .n_keys = 1,
+                                     .d = t->d};
         t->p->net->kernels->weighted_sum_f32(&w);
     }
 }
@@ -223,8 +233,8 @@ static void merge_span(struct phi_tile *t)
 static void attend_span(struct phi_tile *t, size_t base)
 {
     const struct phi_tile_way *way = tile_way(t);
-    const size_t end = phi_size_min(t->first_position + (t->n_rows - 1) / t->group + 1,
-                                    base + PHI_KEY_SPAN);
+    const size_t end =
+        phi_size_min(t->first_position + (t->n_rows - 1) / t->group + 1, base + PHI_KEY_SPAN);
     way->begin_span(t, base);
     for (; base < end; base += PHI_KEY_BLOCK) {
         size_t lo, hi;
@@ -244,7 +254,8 @@ static void finish(struct phi_tile *t, size_t first_row, const struct phi_acts *
             out[i] = out[i] / t->l_out[r];
         size_t column = (t->kv_head * t->group + r % t->group) * t->d;
         struct phi_acts head = {.data = (char *)attn->data + column * phi_dtype_bytes(attn->dtype),
-                                .dtype = attn->dtype, .ld = attn->ld};
+                                .dtype = attn->dtype,
+                                .ld = attn->ld};
         phi_acts_store(t->p->net->kernels, &head, first_row + r / t->group, out, t->d);
     }
 }
@@ -255,17 +266,30 @@ struct run {
     const struct phi_acts *out;
 };
 
-static void make_tile(struct phi_tile *t, const struct run *run, const struct phi_attn_tile *tile,
-                      size_t kv_head, int thread)
+/* What tells a tile from others: all but its buffers. */
+static struct phi_tile describe_tile(const struct run *run, const struct phi_attn_tile *tile,
+                                     size_t kv_head)
 {
     const struct phi_pass *p = run->p;
     const struct phi_config *c = &p->net->config;
-    struct phi_layout layout = {.base = phi_compute_scratch(&p->ws->compute, thread)};
-    *t = (struct phi_tile){.p = p, .seq = &p->batch->seqs[tile->seq], .layer = run->layer,
-                           .kv_head = kv_head, .group = group_size(c),
-                           .first_position = tile_positions(p, tile).first};
-    tile_layout(t, c, &layout);
-    t->n_rows = tile->n_rows * t->group;
+    const size_t first = tile_positions(p, tile).first;
+    return (struct phi_tile){.p = p,
+                             .seq = &p->batch->seqs[tile->seq],
+                             .layer = run->layer,
+                             .kv_head = kv_head,
+                             .d = (size_t)c->head_dim,
+                             .n_rows = tile->n_rows * group_size(c),
+                             .group = group_size(c),
+                             .first_position = first,
+                             .first_block = first_key(c, first) / PHI_KEY_BLOCK * PHI_KEY_BLOCK};
+}
+
+static void make_tile(struct phi_tile *t, const struct run *run, const struct phi_attn_tile *tile,
+                      size_t kv_head, int thread)
+{
+    struct phi_layout layout = {.base = phi_compute_scratch(&run->p->ws->compute, thread)};
+    *t = describe_tile(run, tile, kv_head);
+    tile_layout(t, &run->p->net->config, &layout);
     for (size_t r = 0; r < t->n_rows; r++)
         t->m_out[r] = -INFINITY;
 }
@@ -281,19 +305,48 @@ static void load_queries(struct phi_tile *t, const struct phi_attn_tile *tile)
         tile_way(t)->open(t);
 }
 
-/* Item = (KV head, tile, part). All tiles of one head follow one another, so that its keys and values
- * stay in the cache; later ones see more keys, so they go first. */
+/* A tile and a KV head. All tiles of one head follow one another, so that its keys and values stay
+ * in the cache; later ones see more keys, so they go first. Where each sequence has one tile, its
+ * heads follow one another, as they lie in memory. */
+struct unit {
+    const struct phi_attn_tile *tile;
+    size_t kv_head;
+};
+
+static struct unit unit_at(const struct phi_pass *p, size_t index)
+{
+    const size_t n_heads = (size_t)p->net->config.n_kv_heads;
+    if (p->n_tiles == p->batch->n_seqs)
+        return (struct unit){&p->ws->tiles[p->n_tiles - 1 - index / n_heads], index % n_heads};
+    return (struct unit){&p->ws->tiles[p->n_tiles - 1 - index % p->n_tiles], index / p->n_tiles};
+}
+
+/* Whether unit `index` is one whose keys should be asked for by the unit before it: *next. */
+static bool announce(const struct run *run, size_t index, struct phi_tile *next)
+{
+    const struct phi_pass *p = run->p;
+    if (p->n_parts > 1 || index == p->n_tiles * (size_t)p->net->config.n_kv_heads)
+        return false;
+    const struct unit unit = unit_at(p, index);
+    *next = describe_tile(run, unit.tile, unit.kv_head);
+    return tile_way(next) == &phi_few_rows;
+}
+
+/* Item = (unit, part). */
 static void run_item(void *context, size_t item, int thread)
 {
     const struct run *run = context;
     const struct phi_pass *p = run->p;
-    const size_t part = item % p->n_parts, unit = item / p->n_parts;
-    const struct phi_attn_tile *tile = &p->ws->tiles[p->n_tiles - 1 - unit % p->n_tiles];
+    const size_t part = item % p->n_parts, index = item / p->n_parts;
+    const struct unit unit = unit_at(p, index);
+    const struct phi_attn_tile *tile = unit.tile;
     const struct positions spans = tile_spans(p, tile);
-    struct phi_tile t;
+    struct phi_tile t, next;
     if (tile->n_spans == 0 && part > 0)
         return;
-    make_tile(&t, run, tile, unit / p->n_tiles, thread);
+    make_tile(&t, run, tile, unit.kv_head, thread);
+    if (announce(run, index + 1, &next))
+        t.next = &next;
     load_queries(&t, tile);
     const size_t first = part * tile->n_spans / p->n_parts,
                  end = (part + 1) * tile->n_spans / p->n_parts;

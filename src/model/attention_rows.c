@@ -12,19 +12,25 @@ static void layout_buffers(struct phi_tile *t, struct phi_layout *layout)
     t->part_hi = phi_layout_take(layout, n, sizeof *t->part_hi);
 }
 
-/* Memory sets the speed, and a page is too short for the hardware to see where the next one is: while
- * a block is used, the one behind it is asked for, and a span's first one before it is used. */
+/* Memory sets the speed, and a page is too short for the hardware to see where the next one is:
+ * while a block is used, the one behind it is asked for, which may be the next tile's; and a span's
+ * first one before it is used, since a tile may come without having been announced. */
 static void prefetch(const char *p, size_t n_bytes)
 {
     for (size_t i = 0; p && i < n_bytes; i += 64)
         __builtin_prefetch(p + i, 0, 2);
 }
 
-/* The address of keys or values from `position` on; NULL behind the last key. */
+/* The address of keys or values from `position` on, which is at most a block behind the last one
+ * that the tile sees: from there on they are those of the next tile. NULL behind its last one. */
 static const char *keys_at(const struct phi_tile *t, int value, size_t position)
 {
-    const size_t last = t->first_position + (t->n_rows - 1) / t->group;
-    return position <= last ? phi_tile_kv(t, value, position) : NULL;
+    const size_t offset = position % PHI_KEY_BLOCK;
+    if (t->next && position - offset > phi_tile_last(t)) {
+        t = t->next;
+        position = t->first_block + offset;
+    }
+    return position <= phi_tile_last(t) ? phi_tile_kv(t, value, position) : NULL;
 }
 
 static void begin_span(struct phi_tile *t, size_t base)
@@ -79,8 +85,11 @@ static void softmax(struct phi_tile *t)
         t->c[r] = 1.0f;
         if (t->lo[r] >= t->hi[r])
             continue;
-        struct phi_softmax_step step = {.s = t->s + r * PHI_KEY_BLOCK, .lo = (size_t)t->lo[r],
-                                        .hi = (size_t)t->hi[r], .scale = scale, .m = t->m[r],
+        struct phi_softmax_step step = {.s = t->s + r * PHI_KEY_BLOCK,
+                                        .lo = (size_t)t->lo[r],
+                                        .hi = (size_t)t->hi[r],
+                                        .scale = scale,
+                                        .m = t->m[r],
                                         .l = t->l[r]};
         k->softmax_step(&step);
         t->m[r] = step.m;
@@ -130,11 +139,22 @@ static void values(struct phi_tile *t, size_t base, size_t lo, size_t hi)
     }
 }
 
+/* A tile's last block may be short and the next tile's first one whole. */
+static void prefetch_rest(const struct phi_tile *t, size_t base, size_t hi)
+{
+    const size_t row_bytes = t->d * phi_dtype_bytes(t->p->kv->dtype);
+    for (size_t j = (hi + PIECE_KEYS - 1) / PIECE_KEYS * PIECE_KEYS; j < PHI_KEY_BLOCK;
+         j += PIECE_KEYS)
+        for (int value = 0; value < 2; value++)
+            prefetch(keys_at(t, value, base + j + PHI_KEY_BLOCK), PIECE_KEYS * row_bytes);
+}
+
 static void attend_block(struct phi_tile *t, size_t base, size_t lo, size_t hi)
 {
     scores(t, base, lo, hi);
     softmax(t);
     values(t, base, lo, hi);
+    prefetch_rest(t, base, hi);
 }
 
 const struct phi_tile_way phi_few_rows = {

@@ -1,8 +1,8 @@
-/* attention_tile.h: the inside of attention: one tile and the two ways to take it through a block of
- * keys. A tile is up to PHI_TILE_ROWS query rows, some consecutive tokens of a sequence times the query
- * heads that share one KV head. Few rows (a decode step) read keys and values in place, once for the
- * group of heads (attention_rows.c). Many rows stand transposed, and each block of keys and values is
- * widened once for all of them (attention_blocks.c). The bits are the same. */
+/* attention_tile.h: the inside of attention: one tile and the two ways to take it through a block
+ * of keys. A tile is up to PHI_TILE_ROWS query rows, some consecutive tokens of a sequence times
+ * the query heads that share one KV head. Few rows (a decode step) read keys and values in place,
+ * once for the group of heads (attention_rows.c). Many rows stand transposed, and each block of
+ * keys and values is widened once for all of them (attention_blocks.c). The bits are the same. */
 #ifndef PHI_MODEL_ATTENTION_TILE_H
 #define PHI_MODEL_ATTENTION_TILE_H
 
@@ -24,6 +24,9 @@ struct phi_tile {
     int layer;
     size_t kv_head, d, n_rows, group;
     size_t first_position; /* of the tile's first token; row r is a head of token r / group */
+    size_t first_block;    /* position of the first block of keys that it sees */
+    const struct phi_tile
+        *next; /* of few rows, what the thread will most likely take next; or NULL */
 
     float *q;             /* [R, d] */
     float *acc;           /* [R, d] of the current span */
@@ -44,13 +47,19 @@ struct phi_tile {
     size_t ld;                      /* of the columns: R */
 };
 
+/* The last position that a tile sees. */
+static inline size_t phi_tile_last(const struct phi_tile *t)
+{
+    return t->first_position + (t->n_rows - 1) / t->group;
+}
+
 /* How a tile is taken through the keys of a span. After end_span, t->acc, m and l hold it. */
 struct phi_tile_way {
     void (*layout)(struct phi_tile *t, struct phi_layout *layout);
     void (*open)(struct phi_tile *t); /* t->q is set; may be NULL */
     void (*begin_span)(struct phi_tile *t, size_t base);
-    /* The block at `base`, of which some row sees keys lo and hi - 1 and none one outside; t->lo and
-     * t->hi are set. */
+    /* The block at `base`, of which some row sees keys lo and hi - 1 and none one outside; t->lo
+     * and t->hi are set. */
     void (*block)(struct phi_tile *t, size_t base, size_t lo, size_t hi);
     void (*end_span)(struct phi_tile *t); /* may be NULL */
 };
@@ -65,8 +74,9 @@ static inline char *phi_attention_kv(const struct phi_pass *p, const struct phi_
     const struct phi_kv *kv = p->kv;
     size_t block = seq->blocks[position / kv->block_size], slot = position % kv->block_size;
     assert(block < kv->n_blocks);
-    size_t row = (((size_t)layer * 2 + (size_t)value) * (size_t)c->n_kv_heads + kv_head) *
-                     kv->block_size + slot;
+    size_t row =
+        (((size_t)layer * 2 + (size_t)value) * (size_t)c->n_kv_heads + kv_head) * kv->block_size +
+        slot;
     return kv->data + block * kv->block_bytes +
            row * (size_t)c->head_dim * phi_dtype_bytes(kv->dtype);
 }

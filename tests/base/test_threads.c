@@ -1,5 +1,6 @@
 /* test_threads.c: the worker pool: every item once, what jobs write is seen by the owner, sleeping
- * workers wake up, absent ones are not waited for. Meant to run under a thread sanitizer as well. */
+ * workers wake up, absent ones are not waited for. Meant to run under a thread sanitizer as well.
+ */
 #include "base/threads.h"
 #include "base/alloc.h"
 #include "base/clock.h"
