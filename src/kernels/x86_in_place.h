@@ -144,17 +144,49 @@ PHI_INLINE void in_place_tile(const struct in_place *s, struct strip_prefetch *n
         _mm512_store_ps(lanes + r * stride + p * 64, acc[r][p]);
 }
 
+/* Each of these takes a pair of registers to one, adding what reduce8 adds at that depth, in both
+ * tokens: lanes i and i + 4, then i and i + 2, then i and i + 1. */
+PHI_INLINE __m512 meet_at_4(__m512 a, __m512 b) /* a a' b b', four lanes each; ' the second token */
+{
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
+}
+
+PHI_INLINE __m512 meet_at_2(__m512 a, __m512 b)
+{
+    __m512d p = _mm512_castps_pd(a), q = _mm512_castps_pd(b);
+    return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(p, q)),
+                         _mm512_castpd_ps(_mm512_unpackhi_pd(p, q)));
+}
+
+PHI_INLINE __m512 meet_at_1(__m512 a, __m512 b)
+{
+    return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xDD));
+}
+
+/* Eight rows of lanes, for two tokens -> their sums: rows 0 to 3, the same of the second token,
+ * rows 4 to 7, the same. */
+PHI_INLINE __m512 meet_rows(const char *lanes, size_t stride)
+{
+    __m512 rows[4];
+    PHI_UNROLL
+    for (size_t r = 0; r < 4; r++)
+        rows[r] =
+            meet_at_4(_mm512_load_ps(lanes + r * stride), _mm512_load_ps(lanes + (r + 4) * stride));
+    return meet_at_1(meet_at_2(rows[0], rows[1]), meet_at_2(rows[2], rows[3]));
+}
+
 /* The lanes meet. Rows of y lie far apart and share cache sets: each is written once. */
 PHI_INLINE void store_lanes(const struct phi_matmul *a, size_t stride)
 {
-    for (size_t t = 0; t < a->n_tokens; t++) {
+    _Static_assert(PHI_STRIP_ROWS == 16, "two times eight rows");
+    const __mmask16 mask = (__mmask16)((1u << a->n_rows) - 1);
+    for (size_t t = 0; t < a->n_tokens; t += 2) {
         const char *lanes = (const char *)a->scratch + t * PLANE_BYTES;
-        __m128 sums[PHI_STRIP_ROWS / 4];
-        for (size_t r = 0; r < PHI_STRIP_ROWS / 4; r++, lanes += 4 * stride)
-            sums[r] = reduce8x4(load8_f32(lanes), load8_f32(lanes + stride),
-                                load8_f32(lanes + 2 * stride), load8_f32(lanes + 3 * stride));
-        const __mmask16 mask = (__mmask16)((1u << a->n_rows) - 1);
-        _mm512_mask_storeu_ps(a->y + t * a->ld_y, mask, _mm512_loadu_ps(sums));
+        const __m512 low = meet_rows(lanes, stride), high = meet_rows(lanes + 8 * stride, stride);
+        float *y = a->y + t * a->ld_y;
+        _mm512_mask_storeu_ps(y, mask, _mm512_shuffle_f32x4(low, high, 0x88));
+        if (t + 1 < a->n_tokens)
+            _mm512_mask_storeu_ps(y + a->ld_y, mask, _mm512_shuffle_f32x4(low, high, 0xDD));
     }
 }
 
