@@ -5,6 +5,7 @@
 #include "kernels/fit_rows.h"
 #include "kernels/x86_attention.h"
 #include "kernels/x86_maddubs.h"
+#include "kernels/x86_quantize.h"
 #include "kernels/x86_rows.h"
 #include "kernels/x86_sum.h"
 
@@ -51,7 +52,9 @@ const struct phi_kernels phi_kernels_avx2 = {
     .matmul_bf16 = matmul_bf16,
     .matmul_f16 = matmul_f16,
     .matmul_bf16_pairs = matmul_bf16_pairs,
-    .quantize_row = lanes_quantize_row,
+    .quantize_row = vec_quantize_row,
+    .gelu_quantize = vec_gelu_quantize,
+    .silu_mul_quantize = vec_silu_mul_quantize,
     .matmul_w8 = maddubs_matmul_w8,
     .matmul_w4 = maddubs_matmul_w4,
     .fit_w8 = fit_w8,
@@ -62,8 +65,8 @@ const struct phi_kernels phi_kernels_avx2 = {
     .from_f16 = lanes_from_f16,
     .rms_norm = lanes_rms_norm,
     .layer_norm = lanes_layer_norm,
-    .gelu_new = lanes_gelu_new,
-    .silu_mul = lanes_silu_mul,
+    .gelu_new = vec_gelu_new,
+    .silu_mul = vec_silu_mul,
     .softmax_step = lanes_softmax_step,
     .weighted_sum_f32 = weighted_sum_f32,
     .weighted_sum_bf16 = weighted_sum_bf16,

@@ -4,9 +4,8 @@
  * VNNI. */
 #include "kernels/avx512.h"
 #include "kernels/fit_rows.h"
-#include "kernels/x86_quant.h"
-
 #include "kernels/x86_in_place.h"
+#include "kernels/x86_quantize.h"
 
 PHI_INLINE __m256 step_dot_pairs(__m256 acc, const void *w, const void *x)
 {
@@ -73,7 +72,9 @@ const struct phi_kernels phi_kernels_avx512_bf16 = {
     .joins_segments = true,
     .interleave_f32 = phi_avx512_interleave_f32,
     .interleave_pairs = interleave_pairs,
-    .quantize_row = lanes_quantize_row,
+    .quantize_row = vec_quantize_row,
+    .gelu_quantize = vec_gelu_quantize,
+    .silu_mul_quantize = vec_silu_mul_quantize,
     .matmul_w8 = phi_vnni_matmul_w8,
     .matmul_w4 = phi_vnni_matmul_w4,
     .fit_w8 = fit_w8,
@@ -84,8 +85,8 @@ const struct phi_kernels phi_kernels_avx512_bf16 = {
     .from_f16 = lanes_from_f16,
     .rms_norm = lanes_rms_norm,
     .layer_norm = lanes_layer_norm,
-    .gelu_new = lanes_gelu_new,
-    .silu_mul = lanes_silu_mul,
+    .gelu_new = vec_gelu_new,
+    .silu_mul = vec_silu_mul,
     .softmax_step = lanes_softmax_step,
     .weighted_sum_f32 = phi_avx512_weighted_sum_f32,
     .weighted_sum_bf16 = phi_avx512_weighted_sum_bf16,

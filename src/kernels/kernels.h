@@ -184,9 +184,14 @@ struct phi_kernels {
      * is 64-byte aligned and has phi_interleaved_bytes(n_tokens, k). */
     phi_interleave_fn interleave_f32, interleave_pairs;
 
-    /* Integer weights; NUMERICS.md 10. quantize_row fills `row` and returns the token scale. */
+    /* Integer weights; NUMERICS.md 10. quantize_row fills `row` and returns the token scale. The other
+     * two are gelu_new or silu_mul into y, and quantize_row of y, in one. */
     float (*quantize_row)(struct phi_quant_row row, const float *x, size_t n,
                           enum phi_quantization form);
+    float (*gelu_quantize)(struct phi_quant_row row, float *y, const float *x, size_t n,
+                           enum phi_quantization form);
+    float (*silu_mul_quantize)(struct phi_quant_row row, float *y, const float *gate, const float *up,
+                               size_t n, enum phi_quantization form);
     void (*matmul_w8)(const struct phi_quant_matmul *a);
     void (*matmul_w4)(const struct phi_quant_matmul *a);
     /* Choosing integers for one row of n weights: int8 q [n] and its scale; or nibbles

@@ -342,12 +342,16 @@ struct phi_acts phi_acts_for(const struct phi_acts *room, const struct phi_linea
     return acts;
 }
 
+static struct phi_quant_row quant_row(const struct phi_acts *a, size_t r)
+{
+    return (struct phi_quant_row){(int8_t *)a->data + r * a->ld, a->sums + r * a->ld_sums};
+}
+
 void phi_acts_store(const struct phi_kernels *k, const struct phi_acts *a, size_t r, const float *x,
                     size_t n)
 {
     if (a->quant) {
-        struct phi_quant_row q = {(int8_t *)a->data + r * a->ld, a->sums + r * a->ld_sums};
-        a->scales[r] = k->quantize_row(q, x, n, a->quant);
+        a->scales[r] = k->quantize_row(quant_row(a, r), x, n, a->quant);
         return;
     }
     void *row = phi_acts_row(a, r);
@@ -355,6 +359,28 @@ void phi_acts_store(const struct phi_kernels *k, const struct phi_acts *a, size_
         k->to_bf16(row, x, n);
     else if (row != x)
         memcpy(row, x, n * sizeof *x);
+}
+
+void phi_acts_store_gelu(const struct phi_kernels *k, const struct phi_acts *a, size_t r, float *y,
+                         const float *x, size_t n)
+{
+    if (a->quant) {
+        a->scales[r] = k->gelu_quantize(quant_row(a, r), y, x, n, a->quant);
+        return;
+    }
+    k->gelu_new(y, x, n);
+    phi_acts_store(k, a, r, y, n);
+}
+
+void phi_acts_store_silu_mul(const struct phi_kernels *k, const struct phi_acts *a, size_t r, float *y,
+                             const float *gate, const float *up, size_t n)
+{
+    if (a->quant) {
+        a->scales[r] = k->silu_mul_quantize(quant_row(a, r), y, gate, up, n, a->quant);
+        return;
+    }
+    k->silu_mul(y, gate, up, n);
+    phi_acts_store(k, a, r, y, n);
 }
 
 void phi_acts_move(const struct phi_acts *a, size_t to, size_t from)

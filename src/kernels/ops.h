@@ -108,6 +108,11 @@ void phi_op_linear(struct phi_compute *c, const struct phi_linear *w, const stru
 /* Rounds, copies or quantises one float32 row into row r of acts (n elements). */
 void phi_acts_store(const struct phi_kernels *k, const struct phi_acts *a, size_t r, const float *x,
                     size_t n);
+/* The same of gelu_new(x), or of up * silu(gate). y [n] is room for them, and may be an input. */
+void phi_acts_store_gelu(const struct phi_kernels *k, const struct phi_acts *a, size_t r, float *y,
+                         const float *x, size_t n);
+void phi_acts_store_silu_mul(const struct phi_kernels *k, const struct phi_acts *a, size_t r, float *y,
+                             const float *gate, const float *up, size_t n);
 
 /* One row of a matrix of floats, widened to float32. */
 void phi_matrix_row(const struct phi_kernels *k, const struct phi_matrix *m, size_t row, float *out);

@@ -169,6 +169,20 @@ static void silu_mul(float *y, const float *gate, const float *up, size_t n)
         y[i] = up[i] * phi_siluf(gate[i]);
 }
 
+static float gelu_quantize(struct phi_quant_row row, float *y, const float *x, size_t n,
+                           enum phi_quantization form)
+{
+    gelu_new(y, x, n);
+    return phi_ref_quantize_row(row, y, n, form);
+}
+
+static float silu_mul_quantize(struct phi_quant_row row, float *y, const float *gate, const float *up,
+                               size_t n, enum phi_quantization form)
+{
+    silu_mul(y, gate, up, n);
+    return phi_ref_quantize_row(row, y, n, form);
+}
+
 /* ---------------------------------------------------------------- attention */
 
 static void softmax_step(struct phi_softmax_step *a)
@@ -265,6 +279,8 @@ const struct phi_kernels phi_kernels_ref = {
     .matmul_f16 = matmul_f16,
     .matmul_bf16_pairs = matmul_bf16_pairs,
     .quantize_row = phi_ref_quantize_row,
+    .gelu_quantize = gelu_quantize,
+    .silu_mul_quantize = silu_mul_quantize,
     .matmul_w8 = phi_ref_matmul_w8,
     .matmul_w4 = phi_ref_matmul_w4,
     .fit_w8 = fit_w8,

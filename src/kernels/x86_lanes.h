@@ -217,38 +217,6 @@ PHI_INLINE __m256 exp8(__m256 x)
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), raised));
 }
 
-/* x / (1 + exp(-u)) */
-PHI_INLINE __m256 times_sigmoid(__m256 x, __m256 u)
-{
-    __m256 e = exp8(_mm256_xor_ps(u, _mm256_set1_ps(-0.0f)));
-    return _mm256_div_ps(x, _mm256_add_ps(_mm256_set1_ps(1.0f), e));
-}
-
-static inline void lanes_gelu_new(float *y, const float *x, size_t n)
-{
-    const __m256 cubic = _mm256_set1_ps(PHI_GELU_CUBIC), one = _mm256_set1_ps(1.0f);
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256 v = _mm256_loadu_ps(x + i);
-        __m256 u = _mm256_mul_ps(_mm256_mul_ps(v, _mm256_set1_ps(PHI_GELU_SCALE)),
-                                 _mm256_fmadd_ps(_mm256_mul_ps(v, v), cubic, one));
-        _mm256_storeu_ps(y + i, times_sigmoid(v, u));
-    }
-    for (; i < n; i++)
-        y[i] = phi_gelu_newf(x[i]);
-}
-
-static inline void lanes_silu_mul(float *y, const float *gate, const float *up, size_t n)
-{
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256 g = _mm256_loadu_ps(gate + i);
-        _mm256_storeu_ps(y + i, _mm256_mul_ps(_mm256_loadu_ps(up + i), times_sigmoid(g, g)));
-    }
-    for (; i < n; i++)
-        y[i] = up[i] * phi_siluf(gate[i]);
-}
-
 /* ---------------------------------------------------------------- norms */
 
 static inline void lanes_rms_norm(float *y, const float *x, const float *w, float eps, size_t n)

@@ -50,6 +50,11 @@ PHI_INLINE vec vec_select(vec_mask mask, vec a, vec b)
     return _mm512_mask_blend_ps(mask, b, a);
 }
 
+PHI_INLINE vec_int vec_bits(vec x)
+{
+    return _mm512_castps_si512(x);
+}
+
 /* p times two to the power that stands in the low bits of t. */
 PHI_INLINE vec vec_raise(vec p, vec t)
 {
@@ -98,6 +103,11 @@ PHI_INLINE vec vec_select(vec_mask mask, vec a, vec b)
     return _mm256_blendv_ps(b, a, mask);
 }
 
+PHI_INLINE vec_int vec_bits(vec x)
+{
+    return _mm256_castps_si256(x);
+}
+
 PHI_INLINE vec vec_raise(vec p, vec t)
 {
     __m256i raised = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
@@ -144,6 +154,11 @@ PHI_INLINE vec vec_mul(vec a, vec b)
 PHI_INLINE vec vec_fma(vec a, vec b, vec c)
 {
     return VEC(fmadd_ps)(a, b, c);
+}
+
+PHI_INLINE vec vec_negative(vec x)
+{
+    return VEC(xor_ps)(x, vec_all(-0.0f));
 }
 
 /* a > b ? a : b */

@@ -52,12 +52,11 @@ static enum phi_status bind(struct phi_net *net, struct phi_error *err)
 
 static void gelu_row(struct phi_pass *p, size_t row, int thread)
 {
-    size_t n = (size_t)p->net->config.intermediate_size;
+    const struct phi_linear *down = &p->net->layers[p->layer].down;
+    const struct phi_acts act = phi_acts_for(&p->ws->act, down);
     float *ff = p->ws->ff + row * p->ws->ld_ff;
     (void)thread;
-    p->net->kernels->gelu_new(ff, ff, n);
-    const struct phi_acts act = phi_acts_for(&p->ws->act, &p->net->layers[p->layer].down);
-    phi_acts_store(p->net->kernels, &act, row, ff, n);
+    phi_acts_store_gelu(p->net->kernels, &act, row, ff, ff, down->n_in);
 }
 
 /* x <- (attention(LN(x)) + mlp(LN(x))) + x */

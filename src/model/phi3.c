@@ -72,12 +72,11 @@ static enum phi_status bind(struct phi_net *net, struct phi_error *err)
 /* up * silu(gate), where gate stands before up in the row. */
 static void swiglu_row(struct phi_pass *p, size_t row, int thread)
 {
-    size_t n = (size_t)p->net->config.intermediate_size;
+    const struct phi_linear *down = &p->net->layers[p->layer].down;
+    const struct phi_acts act = phi_acts_for(&p->ws->act, down);
     float *gate = p->ws->ff + row * p->ws->ld_ff;
     (void)thread;
-    p->net->kernels->silu_mul(gate, gate, gate + n, n);
-    const struct phi_acts act = phi_acts_for(&p->ws->act, &p->net->layers[p->layer].down);
-    phi_acts_store(p->net->kernels, &act, row, gate, n);
+    phi_acts_store_silu_mul(p->net->kernels, &act, row, gate, gate, gate + down->n_in, down->n_in);
 }
 
 /* x <- x + attention(RMS(x)); x <- x + mlp(RMS(x)) */

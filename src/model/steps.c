@@ -172,7 +172,8 @@ static void heads_row(struct phi_pass *p, size_t row, int thread)
     phi_acts_store(p->net->kernels, &attn, row, p->ws->heads + row * l->n_in, l->n_in);
 }
 
-/* A row of int8 has one scale, so the heads meet as floats first. */
+/* A row of int8 has one scale, and a token's heads are the work of several threads, so they meet as
+ * floats first. */
 static void attend(struct phi_pass *p, int layer, const struct phi_acts *attn)
 {
     const size_t n_in = p->net->layers[layer].attn_out.n_in;

@@ -33,6 +33,10 @@ static const char *const op_names[N_KERNEL_OPS] = {
     [OP_MATMUL_W4_32] = "matmul_w4_32",
     [OP_MATMUL_W4_64] = "matmul_w4_64",
     [OP_MATMUL_W4_128] = "matmul_w4_128",
+    [OP_GELU_QUANTIZE_W8] = "gelu_quantize_w8",
+    [OP_GELU_QUANTIZE_W4] = "gelu_quantize_w4",
+    [OP_SILU_MUL_QUANTIZE_W8] = "silu_mul_quantize_w8",
+    [OP_SILU_MUL_QUANTIZE_W4] = "silu_mul_quantize_w4",
 };
 
 const char *kernel_op_name(enum kernel_op op)
@@ -48,6 +52,11 @@ bool kernel_op_is_quant_matmul(enum kernel_op op)
 bool kernel_op_is_matmul(enum kernel_op op)
 {
     return op <= OP_MATMUL_BF16_PAIRS || kernel_op_is_quant_matmul(op);
+}
+
+static bool is_quantize(enum kernel_op op)
+{
+    return op == OP_QUANTIZE_W8 || op == OP_QUANTIZE_W4 || op >= OP_GELU_QUANTIZE_W8;
 }
 
 /* Groups cut k into equal parts: where this size does not, the whole row is one group. */
@@ -319,6 +328,7 @@ struct kernel_run {
     /* Inputs. */
     struct phi_matmul matmul;
     void *interleaved; /* room for matmul.x_interleaved */
+    float *between;    /* and for what is quantised as it is made */
     struct phi_quant_matmul quant;
     struct phi_weighted_sum sum;
     struct phi_attention_block block;
@@ -433,6 +443,10 @@ static void make_quantize(struct kernel_run *run)
 {
     const struct kernel_case *c = &run->c;
     float *x = matrix(run, 1, c->k, c->k, F32, 0);
+    if (c->op >= OP_GELU_QUANTIZE_W8) {
+        run->y = matrix(run, 1, c->k, c->k, F32, 0);
+        run->between = guarded(run, c->k * sizeof(float), 0);
+    }
     output(run, phi_quant_padded(c->k) + phi_quant_n_sums(c->k) * 4 + 64);
     if (c->gap == 5 && x) /* one of the forms of row_cases: not finite */
         x[c->k / 2] = c->k % 2 ? INFINITY : NAN;
@@ -583,7 +597,7 @@ struct kernel_run *kernel_run_create(const struct kernel_case *c, uint64_t seed)
     run->random = seed;
     if (kernel_op_is_quant_matmul(c->op))
         make_quant_matmul(run);
-    else if (c->op == OP_QUANTIZE_W8 || c->op == OP_QUANTIZE_W4)
+    else if (is_quantize(c->op))
         make_quantize(run);
     else if (kernel_op_is_matmul(c->op))
         make_matmul(run);
@@ -687,10 +701,23 @@ static void call_quant_matmul(const struct kernel_run *run, const struct phi_ker
 /* The row is made in aligned room and copied out, where outputs are compared. */
 static void call_quantize(const struct kernel_run *run, const struct phi_kernels *t, void *out)
 {
-    enum phi_quantization form = run->c.op == OP_QUANTIZE_W8 ? PHI_W8A8 : PHI_W4A8;
-    size_t padded = phi_quant_padded(run->c.k), n_sums = phi_quant_n_sums(run->c.k);
+    const enum kernel_op op = run->c.op;
+    const enum phi_quantization form = op == OP_QUANTIZE_W8 || op == OP_GELU_QUANTIZE_W8 ||
+                                               op == OP_SILU_MUL_QUANTIZE_W8
+                                           ? PHI_W8A8
+                                           : PHI_W4A8;
+    const size_t k = run->c.k;
+    const float *x = run->c.in_place && run->between ? memcpy(run->between, run->x, k * sizeof *x)
+                                                     : run->x;
+    float scale;
+    size_t padded = phi_quant_padded(k), n_sums = phi_quant_n_sums(k);
     struct phi_quant_row row = {aligned_alloc(64, padded), malloc(n_sums * sizeof *row.sums)};
-    float scale = t->quantize_row(row, run->x, run->c.k, form);
+    if (op == OP_GELU_QUANTIZE_W8 || op == OP_GELU_QUANTIZE_W4)
+        scale = t->gelu_quantize(row, run->between, x, k, form);
+    else if (op == OP_SILU_MUL_QUANTIZE_W8 || op == OP_SILU_MUL_QUANTIZE_W4)
+        scale = t->silu_mul_quantize(row, run->between, x, run->y, k, form);
+    else
+        scale = t->quantize_row(row, x, k, form);
     if (scale != scale)
         scale = NAN; /* any is as good as another; 0.0f / 0.0f has another sign with each compiler */
     memcpy(out, row.q, padded);
@@ -768,6 +795,10 @@ void kernel_run_call(struct kernel_run *run, const struct phi_kernels *t, size_t
         break;
     case OP_QUANTIZE_W8:
     case OP_QUANTIZE_W4:
+    case OP_GELU_QUANTIZE_W8:
+    case OP_GELU_QUANTIZE_W4:
+    case OP_SILU_MUL_QUANTIZE_W8:
+    case OP_SILU_MUL_QUANTIZE_W4:
         call_quantize(run, t, out);
         break;
     case OP_MATMUL_W8:

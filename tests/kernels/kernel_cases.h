@@ -35,6 +35,10 @@ enum kernel_op {
     OP_MATMUL_W4_32, /* by the size of a group */
     OP_MATMUL_W4_64, /* this one with float32 scales */
     OP_MATMUL_W4_128,
+    OP_GELU_QUANTIZE_W8,
+    OP_GELU_QUANTIZE_W4,
+    OP_SILU_MUL_QUANTIZE_W8,
+    OP_SILU_MUL_QUANTIZE_W4,
     N_KERNEL_OPS
 };
 

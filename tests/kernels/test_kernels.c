@@ -18,7 +18,7 @@
 enum { GOLDEN_SEED = 1 };
 /* FNV-1a over all outputs of ref with GOLDEN_SEED. It changes only with docs/NUMERICS.md (a new
  * output bit) or with the list of cases; `test_kernels` prints the hash it found. */
-static const uint64_t golden_hash = 0xA1BC8F1E6B9DB191;
+static const uint64_t golden_hash = 0x82E2537FD652460A;
 
 static uint64_t seed = GOLDEN_SEED;
 

@@ -65,7 +65,8 @@ static void tables_are_whole(void **state)
         features = k->features;
         assert_non_null(k->name);
         assert_true(k->matmul_f32 && k->matmul_bf16 && k->matmul_f16 && k->matmul_bf16_pairs);
-        assert_true(k->quantize_row && k->matmul_w8 && k->matmul_w4 && k->fit_w8 && k->fit_w4);
+        assert_true(k->quantize_row && k->gelu_quantize && k->silu_mul_quantize);
+        assert_true(k->matmul_w8 && k->matmul_w4 && k->fit_w8 && k->fit_w4);
         assert_true(k->to_bf16 && k->to_f16 && k->from_bf16 && k->from_f16);
         assert_true(k->rms_norm && k->layer_norm && k->gelu_new && k->silu_mul && k->softmax_step);
         assert_true(k->weighted_sum_f32 && k->weighted_sum_bf16 && k->weighted_sum_f16 &&
