@@ -16,7 +16,7 @@ def no_log(level, text, context):
     pass
 
 
-class Engine:
+class Engine(measure.Stepwise):
     def __init__(self, path, n_threads, n_sequences, n_tokens):
         llama.llama_log_set(no_log, ctypes.c_void_p(0))
         llama.llama_backend_init()

@@ -1,12 +1,25 @@
 """What a worker of peers.py measures, the same for every engine: MODEL THREADS startup|speed SHAPES.
 
-An Engine has prefill(prompts) and step(position, tokens), which return each sequence's likeliest next token, and
-n_vocabulary.
+An Engine has n_vocabulary and generate(prompts, n_output), which yields after each step the tokens of every answer so far.
 """
 import json
+import os
 import random
 import sys
 import time
+
+
+class Stepwise:
+    """An engine that is told each step: its prefill(prompts) and step(position, tokens) return the likeliest next token
+    of each sequence."""
+
+    def generate(self, prompts, n_output):
+        answers = [[token] for token in self.prefill(prompts)]
+        yield answers
+        for i in range(n_output - 1):
+            for answer, token in zip(answers, self.step(len(prompts[0]) + i, [answer[-1] for answer in answers])):
+                answer.append(token)
+            yield answers
 
 
 def prompts_of(engine, n, n_tokens):
@@ -17,12 +30,14 @@ def prompts_of(engine, n, n_tokens):
 def answer(engine, n, n_input, n_output):
     """(seconds to the first tokens, seconds of all the others)"""
     prompts = prompts_of(engine, n, n_input)
-    start = time.perf_counter()
-    tokens = engine.prefill(prompts)
-    first = time.perf_counter()
-    for i in range(n_output - 1):
-        tokens = engine.step(n_input + i, tokens)
-    return first - start, time.perf_counter() - first
+    start, first = time.perf_counter(), None
+    for answers in engine.generate(prompts, n_output):
+        if first is None and all(answers):
+            first = time.perf_counter()
+    end = time.perf_counter()
+    if [len(answer) for answer in answers] != [n_output] * n:
+        raise SystemExit(f"{n} answers of {n_output} tokens were asked for, not {[len(answer) for answer in answers]}")
+    return first - start, end - first
 
 
 def speed(engine, shapes):
@@ -40,8 +55,11 @@ def main(make_engine):
     model, n_threads, what, shapes = sys.argv[1], int(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
     n_sequences = 1 if what == "startup" else max(shapes["requests"])
     n_tokens = 64 if what == "startup" else max(shapes["prefill"], shapes["input"] + shapes["output"])
+    results = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever the engine has to say
     engine = make_engine(model, n_threads, n_sequences, n_tokens)
     if what == "startup":
-        print(engine.prefill(prompts_of(engine, 1, shapes["startup"]))[0], flush=True)
+        prompts = prompts_of(engine, 1, shapes["startup"])
+        print(next(answers[0][0] for answers in engine.generate(prompts, 1) if answers[0]), file=results, flush=True)
     else:
-        print(json.dumps(speed(engine, shapes)), flush=True)
+        print(json.dumps(speed(engine, shapes)), file=results, flush=True)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""peers.py [MODEL]: phidelity beside llama.cpp and transformers on one checkpoint, and a table of ratios.
+"""peers.py [MODEL]: phidelity beside other programs on one checkpoint, and a table of ratios.
 
-    bench/peers/setup.sh                          # once: .venv-peers with what requirements.txt names
+    bench/peers/setup.sh all                      # once: .venv-peers with llama.cpp and transformers, and two for the others
     .venv-peers/bin/python bench/peers/peers.py   # the phi-1 shape with random weights, made on first use
 
 Every figure is taken in a process of its own, one at a time; all engines take their turn in each round, since the
@@ -25,9 +25,12 @@ ROOT = HERE.parents[1]
 # llama.cpp's numbers for its file types.
 GGUF_TYPES = {"Q8_0": 7, "Q4_0": 2, "Q4_K_M": 15}
 # Which engines stand for the same weights: phidelity's first, then its peers.
-CLASSES = [("phidelity bf16", ["transformers bf16", "llama.cpp BF16"]),
-           ("phidelity w8a8", ["llama.cpp Q8_0"]),
-           ("phidelity w4a8", ["llama.cpp Q4_0", "llama.cpp Q4_K_M"])]
+CLASSES = [("phidelity bf16", ["transformers bf16", "llama.cpp BF16", "vLLM bf16", "OpenVINO fp16"]),
+           ("phidelity w8a8", ["llama.cpp Q8_0", "OpenVINO int8"]),
+           ("phidelity w4a8", ["llama.cpp Q4_0", "llama.cpp Q4_K_M", "OpenVINO int4"])]
+# What does not go into .venv-peers, since its packages want other versions of the same libraries.
+VENVS = {"vLLM": ".venv-peers-vllm", "OpenVINO": ".venv-peers-openvino"}
+APART = ["env", "-u", "PYTHONPATH", "HF_HUB_OFFLINE=1"]
 LOWER_IS_BETTER = ("startup", "memory", "private")
 UNITS = {"decode": "tok/s", "prefill": "tok/s", "startup": "s", "memory": "GiB", "private": "GiB"}
 
@@ -111,8 +114,8 @@ class Phidelity:
 class Worker:
     """An engine behind measure.py."""
 
-    def __init__(self, script, model, n_threads):
-        self.command = [sys.executable, HERE / script, model, n_threads]
+    def __init__(self, script, model, n_threads, python=(sys.executable,)):
+        self.command = [*python, HERE / script, model, n_threads]
 
     def speed(self, shapes):
         run = Run([*self.command, "speed", json.dumps(shapes)])
@@ -162,8 +165,29 @@ def make_quantized(program, model, work, kind):
     return folder
 
 
+def make_openvino(python, model, work, kind):
+    folder = work / f"{model.name}-openvino-{kind}"
+    if not (folder / "config.json").exists():
+        print(f"making {folder}", file=sys.stderr)
+        part = folder.with_name(folder.name + ".part")
+        subprocess.run([*APART, python.with_name("optimum-cli"), "export", "openvino", "--model", model, "--task",
+                        "text-generation-with-past", "--weight-format", kind, part], check=True, stdout=sys.stderr)
+        part.rename(folder)
+    return folder
+
+
 def make_engine(name, arguments, model):
+    """None when its Python is not there."""
     program, kind = name.split()
+    if program in VENVS:
+        python = arguments.venvs.absolute() / VENVS[program] / "bin" / "python"
+        if not python.exists():
+            print(f"left out: {name}, for want of {python} (bench/peers/setup.sh {program.lower()})", file=sys.stderr)
+            return None
+        script, path = "vllm_worker.py", model
+        if program == "OpenVINO":
+            script, path = "openvino_worker.py", make_openvino(python, model, arguments.work, kind)
+        return Worker(script, path, arguments.threads, [*APART, python])
     if program == "phidelity":
         ours = arguments.program.resolve()
         folder = model if kind == "bf16" else make_quantized(ours, model, arguments.work, kind)
@@ -186,17 +210,26 @@ def print_table(head, rows):
         print("| " + " | ".join(cells) + " |")
 
 
+def ratios_of(medians, columns):
+    """A row for each peer, and one for the best of several in each column."""
+    for ours, peers in CLASSES:
+        if ours not in medians:
+            continue
+        rows = {}
+        for peer in peers:
+            if peer in medians:
+                pairs = [(medians[ours][c], medians[peer][c], c in LOWER_IS_BETTER) for c in columns]
+                rows[peer] = [(b / a if lower else a / b) if a and b else 0 for a, b, lower in pairs]
+        if len(rows) > 1:
+            rows["the best"] = [min(column) for column in zip(*rows.values())]
+        yield from ([f"{ours} : {peer}", *(f"{ratio:.2f}" for ratio in row)] for peer, row in rows.items())
+
+
 def print_results(medians, shapes):
     columns = columns_of(shapes)
     print_table(["", *(f"{c} {UNITS.get(c, 'tok/s')}" for c in columns)],
                 [[name, *(f"{values[c]:.4g}" for c in columns)] for name, values in medians.items()])
-    ratios = []
-    for ours, peers in CLASSES:
-        for peer in peers:
-            if ours in medians and peer in medians:
-                pairs = [(medians[ours][c], medians[peer][c], c in LOWER_IS_BETTER) for c in columns]
-                ratios.append([f"{ours} : {peer}", *(f"{(b / a if lower else a / b) if a and b else 0:.2f}"
-                                                    for a, b, lower in pairs)])
+    ratios = list(ratios_of(medians, columns))
     if ratios:
         print("\nTimes as fast, or as little:\n")
         print_table(["", *columns], ratios)
@@ -218,6 +251,7 @@ def arguments_of():
     parser.add_argument("--program", type=Path, default=ROOT / "build" / "phidelity")
     parser.add_argument("--work", type=Path, default=Path("/var/tmp/phidelity-peers"))
     parser.add_argument("--engines", help="comma-separated, of: " + ", ".join(n for o, p in CLASSES for n in [o, *p]))
+    parser.add_argument("--venvs", type=Path, default=ROOT, help="the folder with " + " and ".join(VENVS.values()))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--prefill", type=int, default=512, help="tokens of the prompt whose prefill is timed")
@@ -239,7 +273,8 @@ def main():
     model = (arguments.model or make_checkpoint(arguments.preset, arguments.work)).resolve()
     names = arguments.engines.split(",") if arguments.engines else [n for o, p in CLASSES for n in [o, *p]]
     engines = {name: make_engine(name, arguments, model) for name in names}
-    rounds = {name: [] for name in names}
+    engines = {name: engine for name, engine in engines.items() if engine}
+    rounds = {name: [] for name in engines}
     for i in range(arguments.rounds):
         for name, engine in engines.items():
             start = time.perf_counter()

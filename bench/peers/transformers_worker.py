@@ -8,7 +8,7 @@ from transformers.utils import logging
 import measure
 
 
-class Engine:
+class Engine(measure.Stepwise):
     def __init__(self, path, n_threads, n_sequences, n_tokens):
         logging.set_verbosity_error()
         logging.disable_progress_bar()
