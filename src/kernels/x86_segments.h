@@ -3,7 +3,7 @@
 #ifndef PHI_KERNELS_X86_SEGMENTS_H
 #define PHI_KERNELS_X86_SEGMENTS_H
 
-#include "kernels/x86_lanes.h"
+#include "kernels/x86_vec.h"
 
 enum { TREE_ROOT = 3, TREE_LEVELS = TREE_ROOT + 1 }; /* 2^3 = PHI_N_SEGMENTS */
 
@@ -12,9 +12,13 @@ enum { TREE_ROOT = 3, TREE_LEVELS = TREE_ROOT + 1 }; /* 2^3 = PHI_N_SEGMENTS */
  * them at the end. */
 PHI_INLINE void tree_add(float *levels, size_t segment, float *sums, const size_t n)
 {
-    for (; segment & 1; segment >>= 1, levels += n)
-        for (size_t i = 0; i < n; i += 4)
+    for (; segment & 1; segment >>= 1, levels += n) {
+        size_t i = 0;
+        for (; i + VEC_FLOATS <= n; i += VEC_FLOATS)
+            vec_store(sums + i, vec_add(vec_load(levels + i), vec_load(sums + i)));
+        for (; i < n; i += 4)
             _mm_storeu_ps(sums + i, _mm_add_ps(_mm_loadu_ps(levels + i), _mm_loadu_ps(sums + i)));
+    }
     memcpy(levels, sums, n * sizeof *sums);
 }
 

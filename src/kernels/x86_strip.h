@@ -145,6 +145,15 @@ PHI_INLINE void strip_tile(const struct phi_matmul *a, size_t row, size_t token,
     store_tile(a, row, token, levels + TREE_ROOT * n_sums, n_tokens);
 }
 
+/* The hardware follows a row of activations once it has seen its beginning miss. */
+PHI_INLINE void prefetch_tokens(const struct phi_matmul *a, size_t token, size_t x_bytes)
+{
+    const char *x = (const char *)a->x + token * a->ld_x * x_bytes;
+    for (size_t t = token; t < token + BLOCK_TOKENS && t < a->n_tokens; t++, x += a->ld_x * x_bytes)
+        for (size_t line = 0; line < 128; line += 64)
+            _mm_prefetch(x + line, _MM_HINT_T0);
+}
+
 PHI_INLINE void strip_matmul(const struct phi_matmul *a, const struct strip_form form)
 {
     pack_strip(a, form.pack);
@@ -153,6 +162,7 @@ PHI_INLINE void strip_matmul(const struct phi_matmul *a, const struct strip_form
     size_t token = 0;
     for (; token + BLOCK_TOKENS <= a->n_tokens; token += BLOCK_TOKENS) {
         prefetch_some(&next);
+        prefetch_tokens(a, token + BLOCK_TOKENS, form.x_bytes);
         for (size_t row = 0; row < a->n_rows; row += BLOCK_ROWS)
             strip_tile(a, row, token, form, BLOCK_TOKENS);
     }
