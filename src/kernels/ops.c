@@ -63,8 +63,8 @@ static size_t segment_cols(size_t n_in, size_t unit)
 
 enum {
     FLOAT_UNIT = 16,
-    /* Rows up to here: a kernel that can takes all segments of a strip in one call. The strips of longer
-     * ones do not stay in the second-level cache as a whole. */
+    /* Rows up to here: a kernel that can takes all segments of a strip in one call. The strips of
+     * longer ones do not stay in the second-level cache as a whole. */
     WHOLE_STRIP_K = 8192,
 };
 
@@ -112,6 +112,16 @@ static matmul_fn pick_matmul(const struct phi_kernels *k, enum phi_dtype w, enum
     return w == PHI_FLOAT32 ? k->matmul_f32 : w == PHI_BFLOAT16 ? k->matmul_bf16 : k->matmul_f16;
 }
 
+/* What the strips of a part have in common, so that a strip of few tokens, the work of a
+ * microsecond, does not begin with divisions. */
+struct part {
+    const struct phi_matrix *matrix;
+    size_t n_strips, row_bytes, scale_bytes;
+    matmul_fn matmul;              /* of a float form */
+    struct phi_matmul call;        /* all but what tells a strip from others */
+    struct phi_quant_matmul quant; /* the same of the integer forms */
+};
+
 struct linear {
     struct phi_compute *c;
     const struct phi_linear *w;
@@ -120,7 +130,9 @@ struct linear {
     const void *interleaved; /* the rows of x for all strips; NULL = not wanted */
     float *y;
     size_t ld_y;
-    size_t n_strips;
+    size_t segment_cols; /* 0 = not segmented */
+    bool joins_segments; /* the kernel does it, not a loop over them here */
+    struct part parts[PHI_LINEAR_MAX_PARTS];
 };
 
 /* The strips that the segments of K make: [PHI_N_SEGMENTS, n_tokens, PHI_STRIP_ROWS]. */
@@ -130,10 +142,10 @@ struct segments {
     size_t n_cols;
 };
 
-static struct segments make_segments(void *scratch, size_t n_in, size_t n_tokens, size_t unit)
+static struct segments make_segments(void *scratch, size_t n_in, size_t n_tokens, size_t n_cols)
 {
     char *behind = (char *)scratch + strip_bytes(n_in);
-    return (struct segments){(float *)behind, n_tokens * PHI_STRIP_ROWS, segment_cols(n_in, unit)};
+    return (struct segments){(float *)behind, n_tokens * PHI_STRIP_ROWS, n_cols};
 }
 
 /* Here and below, loops over whole strips: a compiler makes vectors of a length that it knows. */
@@ -174,33 +186,35 @@ static void join_segments(const struct segments *s, size_t n_rows, size_t n_toke
 }
 
 /* Empty segments are +0. */
-static void segmented_strip(matmul_fn matmul, const struct phi_matmul *a, size_t w_bytes,
-                            size_t x_bytes)
+static void segmented_strip(const struct linear *l, const struct part *part,
+                            const struct phi_matmul *a)
 {
-    const struct segments s = make_segments(a->scratch, a->k, a->n_tokens, FLOAT_UNIT);
-    struct phi_matmul part = *a;
-    part.ld_y = PHI_STRIP_ROWS;
+    const struct segments s = make_segments(a->scratch, a->k, a->n_tokens, l->segment_cols);
+    const size_t w_bytes = phi_dtype_bytes(part->matrix->dtype);
+    const size_t x_bytes = phi_dtype_bytes(l->x->dtype);
+    const size_t interleaved_bytes = phi_interleaved_bytes(a->n_tokens, s.n_cols);
+    struct phi_matmul one = *a;
+    one.ld_y = PHI_STRIP_ROWS;
     for (size_t i = 0; i < PHI_N_SEGMENTS; i++) {
         size_t begin = phi_size_min(i * s.n_cols, a->k);
-        part.w = (const char *)a->w + begin * w_bytes;
-        part.x = (const char *)a->x + begin * x_bytes;
+        one.w = (const char *)a->w + begin * w_bytes;
+        one.x = (const char *)a->x + begin * x_bytes;
         if (a->x_interleaved)
-            part.x_interleaved =
-                (const char *)a->x_interleaved + i * phi_interleaved_bytes(a->n_tokens, s.n_cols);
-        part.k = phi_size_min(s.n_cols, a->k - begin);
-        part.y = s.sums + i * s.plane;
-        if (part.k)
-            matmul(&part);
+            one.x_interleaved = (const char *)a->x_interleaved + i * interleaved_bytes;
+        one.k = phi_size_min(s.n_cols, a->k - begin);
+        one.y = s.sums + i * s.plane;
+        if (one.k)
+            part->matmul(&one);
         else
-            memset(part.y, 0, s.plane * sizeof(float));
+            memset(one.y, 0, s.plane * sizeof(float));
     }
     join_segments(&s, a->n_rows, a->n_tokens, NULL, a->y, a->ld_y);
 }
 
 /* Segments that are not there are +0. */
-static void segmented_quant_strip(const struct phi_kernels *k, const struct phi_quant_matmul *a)
+static void segmented_quant_strip(const struct linear *l, const struct phi_quant_matmul *a)
 {
-    const struct segments s = make_segments(a->scratch, a->k, a->n_tokens, quant_unit(a->group));
+    const struct segments s = make_segments(a->scratch, a->k, a->n_tokens, l->segment_cols);
     const size_t n_segments = phi_size_ceil_div(a->k, s.n_cols);
     struct phi_quant_matmul parts = *a;
     parts.segment = s.n_cols;
@@ -208,67 +222,39 @@ static void segmented_quant_strip(const struct phi_kernels *k, const struct phi_
     parts.y = s.sums;
     parts.ld_y = PHI_STRIP_ROWS;
     parts.x_scale = NULL;
-    k->matmul_w4(&parts);
+    l->c->kernels->matmul_w4(&parts);
     memset(s.sums + n_segments * s.plane, 0,
            (PHI_N_SEGMENTS - n_segments) * s.plane * sizeof(float));
     join_segments(&s, a->n_rows, a->n_tokens, a->x_scale, a->y, a->ld_y);
 }
 
-static void float_strip(const struct linear *l, const struct phi_matrix *matrix, size_t row,
-                        float *y, void *scratch)
+static void float_strip(const struct linear *l, const struct part *part, size_t row, float *y,
+                        void *scratch)
 {
-    struct phi_matmul a = {
-        .w = (const char *)matrix->data + row * phi_matrix_row_bytes(matrix),
-        .ld_w = matrix->n_cols,
-        .n_rows = phi_size_min(PHI_STRIP_ROWS, matrix->n_rows - row),
-        .x = l->x->data,
-        .ld_x = l->x->ld,
-        .x_interleaved = l->interleaved,
-        .n_tokens = l->n_tokens,
-        .k = l->w->n_in,
-        .y = y,
-        .ld_y = l->ld_y,
-        .scratch = scratch,
-    };
-    matmul_fn matmul = pick_matmul(l->c->kernels, matrix->dtype, l->x->dtype);
-    const bool joins =
-        l->c->kernels->joins_segments &&
-        (l->n_tokens == 1 || (l->n_tokens > PHI_FEW_TOKENS && l->w->n_in <= WHOLE_STRIP_K));
-    if (l->w->segmented && joins)
-        a.segment_k = segment_cols(a.k, FLOAT_UNIT);
-    if (l->w->segmented && !joins)
-        segmented_strip(matmul, &a, phi_dtype_bytes(matrix->dtype), phi_dtype_bytes(l->x->dtype));
+    struct phi_matmul a = part->call;
+    a.w = (const char *)part->matrix->data + row * part->row_bytes;
+    a.n_rows = phi_size_min(PHI_STRIP_ROWS, part->matrix->n_rows - row);
+    a.y = y;
+    a.scratch = scratch;
+    if (l->segment_cols && !l->joins_segments)
+        segmented_strip(l, part, &a);
     else
-        matmul(&a);
+        part->matmul(&a);
 }
 
-static void quant_strip(const struct linear *l, const struct phi_matrix *matrix, size_t row,
-                        float *y, void *scratch)
+static void quant_strip(const struct linear *l, const struct part *part, size_t row, float *y,
+                        void *scratch)
 {
-    struct phi_quant_matmul a = {
-        .w = (const char *)matrix->data + row * phi_matrix_row_bytes(matrix),
-        .row_bytes = phi_matrix_row_bytes(matrix),
-        .n_rows = phi_size_min(PHI_STRIP_ROWS, matrix->n_rows - row),
-        .w_scale = (const char *)matrix->scales + row * phi_matrix_scale_bytes(matrix),
-        .ld_scale = matrix->group ? matrix->n_cols / matrix->group : 1,
-        .scale_dtype = matrix->scale_dtype,
-        .group = matrix->group,
-        .x = l->x->data,
-        .ld_x = l->x->ld,
-        .x_sums = l->x->sums,
-        .ld_sums = l->x->ld_sums,
-        .x_scale = l->x->scales,
-        .n_tokens = l->n_tokens,
-        .k = l->w->n_in,
-        .y = y,
-        .ld_y = l->ld_y,
-        .scratch = scratch,
-    };
-    assert(l->x->quant == matrix->quant);
-    if (matrix->quant == PHI_W8A8) /* exact sums have no order to keep */
+    struct phi_quant_matmul a = part->quant;
+    a.w = (const char *)part->matrix->data + row * part->row_bytes;
+    a.n_rows = phi_size_min(PHI_STRIP_ROWS, part->matrix->n_rows - row);
+    a.w_scale = (const char *)part->matrix->scales + row * part->scale_bytes;
+    a.y = y;
+    a.scratch = scratch;
+    if (part->matrix->quant == PHI_W8A8) /* exact sums have no order to keep */
         l->c->kernels->matmul_w8(&a);
-    else if (l->w->segmented)
-        segmented_quant_strip(l->c->kernels, &a);
+    else if (l->segment_cols)
+        segmented_quant_strip(l, &a);
     else
         l->c->kernels->matmul_w4(&a);
 }
@@ -277,24 +263,20 @@ static void quant_strip(const struct linear *l, const struct phi_matrix *matrix,
 static void linear_strip(void *context, size_t item, int thread)
 {
     const struct linear *l = context;
-    const struct phi_linear *w = l->w;
-    size_t column = 0;
-    int part = 0;
-    for (;; part++) {
-        size_t n_strips = phi_size_ceil_div(w->parts[part].n_rows, PHI_STRIP_ROWS);
-        if (item < n_strips)
-            break;
-        item -= n_strips;
-        column += w->parts[part].n_rows;
+    const struct part *part = l->parts;
+    float *y = l->y;
+    for (; item >= part->n_strips; part++) {
+        item -= part->n_strips;
+        y += part->matrix->n_rows;
     }
-    const struct phi_matrix *matrix = &w->parts[part];
-    size_t row = item * PHI_STRIP_ROWS;
-    float *y = l->y + column + row;
-    (matrix->quant ? quant_strip : float_strip)(l, matrix, row, y,
-                                                phi_compute_scratch(l->c, thread));
-    if (w->bias[part])
-        add_bias(y, l->ld_y, l->n_tokens, w->bias[part] + row,
-                 phi_size_min(PHI_STRIP_ROWS, matrix->n_rows - row));
+    const size_t row = item * PHI_STRIP_ROWS;
+    const float *bias = l->w->bias[part - l->parts];
+    y += row;
+    (part->matrix->quant ? quant_strip : float_strip)(l, part, row, y,
+                                                      phi_compute_scratch(l->c, thread));
+    if (bias)
+        add_bias(y, l->ld_y, l->n_tokens, bias + row,
+                 phi_size_min(PHI_STRIP_ROWS, part->matrix->n_rows - row));
 }
 
 /* The activations in the table's own order where it has one for so few; each segment by itself. */
@@ -318,17 +300,77 @@ static const void *interleave(const struct linear *l)
     return to;
 }
 
+static struct part plan_part(const struct linear *l, const struct phi_matrix *m)
+{
+    struct part part = {
+        .matrix = m,
+        .n_strips = phi_size_ceil_div(m->n_rows, PHI_STRIP_ROWS),
+        .row_bytes = phi_matrix_row_bytes(m),
+        .scale_bytes = phi_matrix_scale_bytes(m),
+    };
+    assert(l->x->quant == m->quant);
+    if (!m->quant) {
+        part.matmul = pick_matmul(l->c->kernels, m->dtype, l->x->dtype);
+        part.call = (struct phi_matmul){
+            .ld_w = m->n_cols,
+            .x = l->x->data,
+            .ld_x = l->x->ld,
+            .x_interleaved = l->interleaved,
+            .n_tokens = l->n_tokens,
+            .k = l->w->n_in,
+            .ld_y = l->ld_y,
+            .segment_k = l->joins_segments ? l->segment_cols : 0,
+        };
+        return part;
+    }
+    part.quant = (struct phi_quant_matmul){
+        .row_bytes = part.row_bytes,
+        .ld_scale = m->group ? m->n_cols / m->group : 1,
+        .scale_dtype = m->scale_dtype,
+        .group = m->group,
+        .x = l->x->data,
+        .ld_x = l->x->ld,
+        .x_sums = l->x->sums,
+        .ld_sums = l->x->ld_sums,
+        .x_scale = l->x->scales,
+        .n_tokens = l->n_tokens,
+        .k = l->w->n_in,
+        .ld_y = l->ld_y,
+    };
+    return part;
+}
+
+/* Columns of a segment of K; 0 where the order of the sums asks for none. */
+static size_t plan_segments(const struct phi_linear *w)
+{
+    const struct phi_matrix *m = &w->parts[0];
+    if (!w->segmented || m->quant == PHI_W8A8)
+        return 0;
+    return segment_cols(w->n_in, m->quant ? quant_unit(m->group) : FLOAT_UNIT);
+}
+
 void phi_op_linear(struct phi_compute *c, const struct phi_linear *w, const struct phi_acts *x,
                    size_t n_tokens, float *y, size_t ld_y)
 {
-    struct linear l = {.c = c, .w = w, .x = x, .n_tokens = n_tokens, .y = y, .ld_y = ld_y};
+    struct linear l = {.c = c,
+                       .w = w,
+                       .x = x,
+                       .n_tokens = n_tokens,
+                       .y = y,
+                       .ld_y = ld_y,
+                       .segment_cols = plan_segments(w)};
+    size_t n_strips = 0;
     if (n_tokens == 0)
         return;
     assert(phi_op_linear_scratch_bytes(w->n_in, w->segmented, n_tokens) <= c->scratch_bytes);
-    for (int i = 0; i < w->n_parts; i++)
-        l.n_strips += phi_size_ceil_div(w->parts[i].n_rows, PHI_STRIP_ROWS);
+    l.joins_segments = c->kernels->joins_segments &&
+                       (n_tokens == 1 || (n_tokens > PHI_FEW_TOKENS && w->n_in <= WHOLE_STRIP_K));
     l.interleaved = interleave(&l);
-    phi_compute_each(c, l.n_strips, linear_strip, &l);
+    for (int i = 0; i < w->n_parts; i++) {
+        l.parts[i] = plan_part(&l, &w->parts[i]);
+        n_strips += l.parts[i].n_strips;
+    }
+    phi_compute_each(c, n_strips, linear_strip, &l);
 }
 
 /* ---------------------------------------------------------------- rows */
@@ -372,8 +414,8 @@ void phi_acts_store_gelu(const struct phi_kernels *k, const struct phi_acts *a, 
     phi_acts_store(k, a, r, y, n);
 }
 
-void phi_acts_store_silu_mul(const struct phi_kernels *k, const struct phi_acts *a, size_t r, float *y,
-                             const float *gate, const float *up, size_t n)
+void phi_acts_store_silu_mul(const struct phi_kernels *k, const struct phi_acts *a, size_t r,
+                             float *y, const float *gate, const float *up, size_t n)
 {
     if (a->quant) {
         a->scales[r] = k->silu_mul_quantize(quant_row(a, r), y, gate, up, n, a->quant);
