@@ -64,6 +64,41 @@ static __attribute__((noinline)) void transpose_step(const struct strip_rows *s,
         transpose_with(s, at, row_step, to);
 }
 
+/* Shuffles fill what products leave of the processor, so a tile of few tokens transposes while it
+ * multiplies: with each block (a quarter of a step) something of the step at `at`, which is whole and the
+ * next one to be multiplied. */
+typedef void (*ahead_fn)(const struct strip_rows *s, size_t at, size_t quarter, char *to);
+
+PHI_INLINE __m128i quarter_of(const char *row, size_t at, size_t quarter)
+{
+    return _mm_loadu_si128((const void *)(row + at + 16 * quarter));
+}
+
+/* Sixteen bytes of each row meet as they are loaded: half of the shuffles, and few registers. */
+PHI_INLINE void ahead_by_quarters(const struct strip_rows *s, size_t at, size_t quarter, char *to)
+{
+    __m512i v[4];
+    PHI_UNROLL
+    for (size_t i = 0; i < 4; i++) {
+        const char *const *row = s->row + i;
+        v[i] = _mm512_castsi128_si512(quarter_of(row[0], at, quarter));
+        v[i] = _mm512_mask_broadcast_i32x4(v[i], 0x00F0, quarter_of(row[4], at, quarter));
+        v[i] = _mm512_mask_broadcast_i32x4(v[i], 0x0F00, quarter_of(row[8], at, quarter));
+        v[i] = _mm512_mask_broadcast_i32x4(v[i], 0xF000, quarter_of(row[12], at, quarter));
+    }
+    transpose_quarters(v);
+    PHI_UNROLL
+    for (size_t i = 0; i < 4; i++)
+        _mm512_store_si512(to + (4 * quarter + i) * STEP, v[i]);
+}
+
+/* For rows whose lines would push each other out of the first-level cache before the fourth quarter. */
+PHI_INLINE void ahead_by_steps(const struct strip_rows *s, size_t at, size_t quarter, char *to)
+{
+    if (quarter == 0)
+        transpose_step(s, at, to);
+}
+
 /* ---------------------------------------------------------------- tiles */
 
 /* Rows by threes: the address of each is one register plus 0, 1 or 2 times the distance, which an
@@ -177,9 +212,10 @@ PHI_INLINE void multiply_w4(__m512i low[TOKENS], __m512i high[TOKENS], const cha
     multiply(n < ONE_CHAIN ? high : low, high_nibbles(bytes), x, at + STEP, n);
 }
 
-/* One pass over the blocks: nested loops would keep gcc 12 from holding the sums in registers. */
+/* One pass over the blocks: nested loops would keep gcc 12 from holding the sums in registers. `ahead` is
+ * NULL where the whole strip has been transposed. */
 PHI_INLINE void w4_strip_tile(const struct phi_quant_matmul *a, const struct strip_rows *rows,
-                              size_t token, const size_t n)
+                              size_t token, ahead_fn ahead, const size_t n)
 {
     const char *w = a->scratch;
     const float *scale = packed_scales(a);
@@ -191,6 +227,7 @@ PHI_INLINE void w4_strip_tile(const struct phi_quant_matmul *a, const struct str
     __m512 acc[TOKENS];
     __m512i sum[TOKENS], high[TOKENS];
     size_t left = group_blocks; /* blocks of the group */
+    const size_t n_steps = rows->n_bytes / STEP; /* whole ones */
     prefetch_stores(a, token, n);
     PHI_UNROLL
     for (size_t t = 0; t < n; t++) {
@@ -203,6 +240,9 @@ PHI_INLINE void w4_strip_tile(const struct phi_quant_matmul *a, const struct str
             const __m512i extra = _mm512_set1_epi32(*(const int32_t *)row_at(&x_sums, t, 0));
             sum[t] = _mm512_add_epi32(sum[t], extra);
         }
+        const size_t next = block / 4 + 1;
+        if (ahead && next < n_steps)
+            ahead(rows, next * STEP, block % 4, (char *)a->scratch + next * 16 * STEP);
         multiply_w4(sum, high, w, &x, 0, n);
         multiply_w4(sum, high, w + STEP, &x, 4, n);
         multiply_w4(sum, high, w + 2 * STEP, &x, 8, n);
@@ -235,33 +275,67 @@ PHI_INLINE void w4_strip_tile(const struct phi_quant_matmul *a, const struct str
 typedef void (*tile_fn)(const struct phi_quant_matmul *a, const struct strip_rows *rows,
                         size_t token, size_t n);
 
-PHI_INLINE void strip_product(const struct phi_quant_matmul *a, size_t n_bytes, tile_fn tile)
+/* The tokens from `token` on. */
+PHI_INLINE void strip_tiles(const struct phi_quant_matmul *a, const struct strip_rows *rows,
+                            size_t token, tile_fn tile)
 {
-    const struct strip_rows rows = strip_rows(a, n_bytes);
-    char *to = a->scratch;
-    for (size_t at = 0; at < n_bytes; at += STEP, to += 16 * STEP)
-        transpose_step(&rows, at, to);
-    size_t token = 0;
     for (; token + TOKENS <= a->n_tokens; token += TOKENS)
-        tile(a, &rows, token, TOKENS);
+        tile(a, rows, token, TOKENS);
     for (; token + 8 <= a->n_tokens; token += 8)
-        tile(a, &rows, token, 8);
+        tile(a, rows, token, 8);
     for (; token + 4 <= a->n_tokens; token += 4)
-        tile(a, &rows, token, 4);
+        tile(a, rows, token, 4);
     for (; token + 2 <= a->n_tokens; token += 2)
-        tile(a, &rows, token, 2);
+        tile(a, rows, token, 2);
     for (; token < a->n_tokens; token++)
-        tile(a, &rows, token, 1);
+        tile(a, rows, token, 1);
 }
 
 static void w8_strip(const struct phi_quant_matmul *a)
 {
-    strip_product(a, a->k, w8_strip_tile);
+    const struct strip_rows rows = strip_rows(a, a->k);
+    char *to = a->scratch;
+    for (size_t at = 0; at < a->k; at += STEP, to += 16 * STEP)
+        transpose_step(&rows, at, to);
+    strip_tiles(a, &rows, 0, w8_strip_tile);
 }
 
+PHI_INLINE void w4_later_tile(const struct phi_quant_matmul *a, const struct strip_rows *rows,
+                              size_t token, const size_t n)
+{
+    w4_strip_tile(a, rows, token, NULL, n);
+}
+
+/* Returns how many tokens it took. */
+PHI_INLINE size_t w4_first_tile(const struct phi_quant_matmul *a, const struct strip_rows *rows,
+                                ahead_fn ahead)
+{
+    if (a->n_tokens >= 8) {
+        w4_strip_tile(a, rows, 0, ahead, 8);
+        return 8;
+    }
+    if (a->n_tokens >= 4) {
+        w4_strip_tile(a, rows, 0, ahead, 4);
+        return 4;
+    }
+    assert(a->n_tokens == 3);
+    w4_strip_tile(a, rows, 0, ahead, 3);
+    return 3;
+}
+
+/* The first tile transposes all steps but the first one, and one that is not whole. */
 static void w4_strip(const struct phi_quant_matmul *a)
 {
-    strip_product(a, (a->k + 1) / 2, w4_strip_tile);
+    enum { ALIKE_BYTES = 2048 }; /* rows so far apart share eight lines of a cache, or sixteen */
+    const size_t n_bytes = (a->k + 1) / 2, last = n_bytes / STEP * STEP;
+    const struct strip_rows rows = strip_rows(a, n_bytes);
+    char *strip = a->scratch;
+    transpose_step(&rows, 0, strip);
+    if (last > 0 && last < n_bytes)
+        transpose_step(&rows, last, strip + 16 * last);
+    const size_t n = a->row_bytes % ALIKE_BYTES == 0 ? w4_first_tile(a, &rows, ahead_by_steps)
+                                                     : w4_first_tile(a, &rows, ahead_by_quarters);
+    strip_tiles(a, &rows, n, w4_later_tile);
 }
 
 #endif
