@@ -9,7 +9,7 @@
 
 enum {
     TOKENS = 12,    /* at most, of a tile */
-    ONE_CHAIN = 8,  /* fewer tokens have two sums each: products would wait for one another */
+    ONE_CHAIN = 5,  /* fewer tokens have two sums each: products would wait for one another */
     PACK_AHEAD = 4, /* rows of the next strip that are named while this one is transposed */
 };
 
@@ -306,21 +306,30 @@ PHI_INLINE void w4_later_tile(const struct phi_quant_matmul *a, const struct str
     w4_strip_tile(a, rows, token, NULL, n);
 }
 
-/* Returns how many tokens it took. */
-PHI_INLINE size_t w4_first_tile(const struct phi_quant_matmul *a, const struct strip_rows *rows,
-                                ahead_fn ahead)
+/* Three to eight tokens. */
+PHI_INLINE void w4_first_tile(const struct phi_quant_matmul *a, const struct strip_rows *rows,
+                              ahead_fn ahead, size_t n)
 {
-    if (a->n_tokens >= 8) {
-        w4_strip_tile(a, rows, 0, ahead, 8);
-        return 8;
-    }
-    if (a->n_tokens >= 4) {
+    assert(n >= 3 && n <= 8);
+    switch (n) {
+    case 3:
+        w4_strip_tile(a, rows, 0, ahead, 3);
+        break;
+    case 4:
         w4_strip_tile(a, rows, 0, ahead, 4);
-        return 4;
+        break;
+    case 5:
+        w4_strip_tile(a, rows, 0, ahead, 5);
+        break;
+    case 6:
+        w4_strip_tile(a, rows, 0, ahead, 6);
+        break;
+    case 7:
+        w4_strip_tile(a, rows, 0, ahead, 7);
+        break;
+    default:
+        w4_strip_tile(a, rows, 0, ahead, 8);
     }
-    assert(a->n_tokens == 3);
-    w4_strip_tile(a, rows, 0, ahead, 3);
-    return 3;
 }
 
 /* The first tile transposes all steps but the first one, and one that is not whole. */
@@ -333,8 +342,11 @@ static void w4_strip(const struct phi_quant_matmul *a)
     transpose_step(&rows, 0, strip);
     if (last > 0 && last < n_bytes)
         transpose_step(&rows, last, strip + 16 * last);
-    const size_t n = a->row_bytes % ALIKE_BYTES == 0 ? w4_first_tile(a, &rows, ahead_by_steps)
-                                                     : w4_first_tile(a, &rows, ahead_by_quarters);
+    const size_t n = a->n_tokens < 8 ? a->n_tokens : 8;
+    if (a->row_bytes % ALIKE_BYTES == 0)
+        w4_first_tile(a, &rows, ahead_by_steps, n);
+    else
+        w4_first_tile(a, &rows, ahead_by_quarters, n);
     strip_tiles(a, &rows, n, w4_later_tile);
 }
 
