@@ -28,13 +28,13 @@ PROGRAM = Path(serving.PROGRAM).absolute()
 # A unit of xdist's work is a file, or its tests with one parameter where such a part is listed here: what units take, in
 # seconds of a core. The longest begin first, so that the workers end together.
 COSTS_S = {
-    "test_logits_oracle[Phi-4]": 100, "test_logits_oracle[Phi-4-mini]": 75, "test_template_oracle": 70, "test_aisbench": 55,
-    "test_server_schema": 50, "test_server_lm_eval": 45, "test_proof_oracle": 40, "test_deployment_oracle": 40,
+    "test_logits_oracle[Phi-4]": 100, "test_logits_oracle[Phi-4-mini]": 75, "test_template_oracle": 70,
+    "test_deployment_oracle": 65, "test_aisbench": 60, "test_server_schema": 50, "test_proof_oracle": 40,
     "test_proof_oracle[Phi-4-mini]": 40, "test_logits_oracle[phi-2]": 30, "test_logits_oracle[phi-1]": 30,
-    "test_logits_oracle[Phi-3-mini-4k]": 25, "test_logits_oracle[Phi-3.5-mini]": 25, "test_generate_oracle": 25,
-    "test_eval_oracle": 25, "test_tokenizer_oracle[Phi-4-mini-instruct]": 25, "test_nightly_oracle": 25,
-    "test_proof_oracle[phi-1]": 25, "test_tokenizer_oracle[phi-4]": 15, "test_tokenizer_oracle[phi-1]": 15,
-    "test_tokenizer_oracle[Phi-3.5-mini-instruct]": 15,
+    "test_generate_oracle": 27, "test_eval_oracle": 25, "test_proof_oracle[phi-1]": 25, "test_tokenizer_oracle": 45,
+    "test_tokenizer_oracle[Phi-4-mini-instruct]": 21, "test_tokenizer_oracle[phi-4]": 19, "test_tokenizer_oracle[phi-1]": 18,
+    "test_tokenizer_oracle[Phi-3.5-mini-instruct]": 18, "test_logits_oracle[Phi-3-mini-4k]": 23,
+    "test_logits_oracle[Phi-3.5-mini]": 23, "test_server_lm_eval": 18,
 }
 USUAL_S = 15
 
