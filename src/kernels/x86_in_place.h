@@ -232,6 +232,7 @@ PHI_INLINE void in_place_matmul(const struct phi_matmul *a, const struct in_plac
 {
     struct in_place s = {.a = a, .stride = n_even(a->n_tokens) * PLANE_BYTES};
     struct strip_prefetch next = prefetch_start(a, form.w_bytes, n_chunks(a, form));
+    prefetch_twice(&next, a);
     const size_t step_bytes = (size_t)form.x.pack.n_planes * s.stride;
     const size_t part_k = PART_BYTES / step_bytes * form.x.pack.step_k / CHUNK_K * CHUNK_K;
     for (; s.begin < a->k; s.begin = s.end) {

@@ -54,8 +54,8 @@ PHI_INLINE void pack_row(char *to, const char *w, size_t k, const struct pack_fo
     size_t i = 0;
     for (; i + form.step_k <= k; i += form.step_k)
         PHI_UNROLL
-        for (int plane = 0; plane < form.n_planes; plane++, to += stride)
-            _mm256_store_si256((void *)to, form.pack(w + i * form.w_bytes, plane));
+    for (int plane = 0; plane < form.n_planes; plane++, to += stride)
+        _mm256_store_si256((void *)to, form.pack(w + i * form.w_bytes, plane));
     if (i < k) {
         unsigned char rest[32] = {0};
         memcpy(rest, w + i * form.w_bytes, (k - i) * form.w_bytes);
@@ -93,6 +93,7 @@ struct strip_prefetch {
     size_t at;                  /* byte of the row */
     size_t n_rows;              /* left */
     size_t per_tile;            /* lines */
+    ptrdiff_t again;            /* from a line to the one that is named for the second time; or 0 */
 };
 
 PHI_INLINE struct strip_prefetch prefetch_start(const struct phi_matmul *a, size_t w_bytes,
@@ -106,10 +107,26 @@ PHI_INLINE struct strip_prefetch prefetch_start(const struct phi_matmul *a, size
     return p;
 }
 
+/* The second level drops requests when it has too many under way, so that where memory sets the
+ * speed each line is named twice: the rows of a whole strip two strips ahead and one ahead, those
+ * of a segment one strip ahead and one segment ahead. */
+PHI_INLINE void prefetch_twice(struct strip_prefetch *p, const struct phi_matmul *a)
+{
+    const ptrdiff_t strip_bytes = PHI_STRIP_ROWS * (ptrdiff_t)p->ld_bytes;
+    if (a->k < a->ld_w) {
+        p->again = (ptrdiff_t)p->row_bytes - strip_bytes;
+    } else {
+        p->row += strip_bytes;
+        p->again = -strip_bytes;
+    }
+}
+
 PHI_INLINE void prefetch_some(struct strip_prefetch *p)
 {
     for (size_t i = 0; i < p->per_tile && p->n_rows > 0; i++) {
         _mm_prefetch(p->row + p->at, _MM_HINT_T1);
+        if (p->again)
+            _mm_prefetch(p->row + p->again + p->at, _MM_HINT_T1);
         p->at += 64;
         if (p->at >= p->row_bytes) {
             p->at = 0;
