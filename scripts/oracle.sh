@@ -19,7 +19,7 @@ unset PYTHONDONTWRITEBYTECODE
 # Units of work and their order: tests/oracle/conftest.py.
 PHIDELITY=$PWD/$build/phidelity PHI_BUILD=$PWD/$build \
     "${PHI_ORACLE_PYTHON:-.venv-oracle/bin/python}" -m pytest tests/oracle -n "$workers" \
-    --dist loadgroup --no-loadscope-reorder --junitxml="$report" -q </dev/null
+    --dist loadscope --no-loadscope-reorder --junitxml="$report" -q </dev/null
 status=$?
 python3 scripts/summary.py "$report" || status=1
 exit $status

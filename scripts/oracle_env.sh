@@ -5,7 +5,7 @@ requirements=tests/oracle/requirements.txt
 aisbench=deploy/aisbench/requirements.txt # without its dependencies: what it needs is in both lists
 venv=.venv-oracle
 
-# Most modules are never imported: those that are get compiled then.
+# Most modules are never imported: those that most tests do are compiled below, others when they are.
 install() {
     "$venv/bin/pip" install --quiet --disable-pip-version-check --no-compile "$@"
 }
@@ -21,4 +21,7 @@ scripts/deps.sh install oracle && python3 -m venv "$venv" || exit 1
 install "$(grep '^torch==' "$requirements")" || exit 1
 install -r "$requirements" || exit 1
 install --no-deps -r "$aisbench" || exit 1
+env -u PYTHONDONTWRITEBYTECODE "$venv/bin/python" -c '
+import compressed_tensors, lm_eval.models.huggingface, openai, pytest
+import transformers.models.phi.modeling_phi, transformers.models.phi3.modeling_phi3' 2>/dev/null
 cat "$requirements" "$aisbench" >"$venv/requirements.txt"

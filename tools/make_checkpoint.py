@@ -97,6 +97,12 @@ REAL = {
                                          long_factor=PHI_4_MINI_LONG)),
 }
 
+# Real heads and constants in narrow models, for what only long sequences show: a window, LongRoPE's long factors.
+NARROW = {f"{name}-narrow": dict(REAL[name], num_hidden_layers=2, hidden_size=4 * 96, intermediate_size=1000,
+                                 num_attention_heads=4, num_key_value_heads=4, vocab_size=2000,
+                                 eos_token_id=2, pad_token_id=None)
+          for name in ("Phi-3-mini-4k", "Phi-3.5-mini")}
+
 # Two layers each, and together every switch of both architectures. Sizes and constants are odd on
 # purpose, so that a default taken for the file's value shows.
 TINY = {
@@ -338,8 +344,8 @@ def add_tokenizer(folder, source):
 def make(preset, folder, *, seed=1, n_layers=None, dtype=None, n_shards=1, keys="old", fused=True,
          vocab_size=None, tokenizer=None):
     """Writes one checkpoint folder and returns its path."""
-    tiny = preset in TINY
-    config = dict((TINY if tiny else REAL)[preset])
+    tiny = preset not in REAL
+    config = dict({**REAL, **NARROW, **TINY}[preset])
     config["num_hidden_layers"] = n_layers or config["num_hidden_layers"]
     config["torch_dtype"] = dtype = dtype or config["torch_dtype"]
     config["vocab_size"] = vocab_size or config["vocab_size"]
@@ -367,7 +373,7 @@ def make(preset, folder, *, seed=1, n_layers=None, dtype=None, n_shards=1, keys=
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("preset", nargs="?", choices=[*TINY, *REAL], metavar="PRESET")
+    parser.add_argument("preset", nargs="?", choices=[*TINY, *NARROW, *REAL], metavar="PRESET")
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--list", action="store_true", help="list the presets")
     parser.add_argument("--tiny", type=Path, metavar="PARENT",
@@ -385,7 +391,7 @@ def main():
     preset, folder = args.pop("preset"), args.pop("folder")
     tiny, wants_list = args.pop("tiny"), args.pop("list")
     if wants_list:
-        print("\n".join([*TINY, *REAL]))
+        print("\n".join([*TINY, *NARROW, *REAL]))
     elif tiny:
         for name in TINY:
             make(name, tiny / name, seed=args["seed"], **TINY_FORMS.get(name, {}))

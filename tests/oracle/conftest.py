@@ -25,31 +25,40 @@ import serving  # noqa: E402
 PROGRAM = Path(serving.PROGRAM).absolute()
 
 
-# A unit of xdist's work is a file, or a part of one: the tests with the same value of one of these.
-PARTS = ("answers", "pair", "preset")
-# What units take, in seconds of a core: the longest begin first, so that the workers end together.
+# A unit of xdist's work is a file, or its tests with one parameter where such a part is listed here: what units take, in
+# seconds of a core. The longest begin first, so that the workers end together.
 COSTS_S = {
-    "test_logits_oracle[Phi-3.5-mini]": 130, "test_logits_oracle[Phi-4]": 110, "test_logits_oracle[Phi-4-mini]": 80,
-    "test_logits_oracle[Phi-3-mini-4k]": 70, "test_aisbench": 70, "test_generate_oracle": 60, "test_eval_oracle": 60,
-    "test_server_schema": 50, "test_server_lm_eval": 45, "test_template_oracle": 45, "test_proof_oracle": 40,
-    "test_deployment_oracle": 40, "test_proof_oracle[Phi-4-mini]": 40, "test_logits_oracle[phi-2]": 35,
-    "test_tokenizer_oracle[Phi-4-mini-instruct]": 30, "test_logits_oracle[phi-1]": 30, "test_nightly_oracle": 25,
-    "test_proof_oracle[phi-1]": 25,
+    "test_logits_oracle[Phi-4]": 100, "test_logits_oracle[Phi-4-mini]": 75, "test_template_oracle": 70,
+    "test_deployment_oracle": 65, "test_aisbench": 60, "test_server_schema": 50, "test_proof_oracle": 40,
+    "test_proof_oracle[Phi-4-mini]": 40, "test_logits_oracle[phi-2]": 30, "test_logits_oracle[phi-1]": 30,
+    "test_generate_oracle": 27, "test_eval_oracle": 25, "test_proof_oracle[phi-1]": 25, "test_tokenizer_oracle": 45,
+    "test_tokenizer_oracle[Phi-4-mini-instruct]": 21, "test_tokenizer_oracle[phi-4]": 19, "test_tokenizer_oracle[phi-1]": 18,
+    "test_tokenizer_oracle[Phi-3.5-mini-instruct]": 18, "test_logits_oracle[Phi-3-mini-4k]": 23,
+    "test_logits_oracle[Phi-3.5-mini]": 23, "test_server_lm_eval": 18,
 }
 USUAL_S = 15
 
 
-def unit_of(item):
-    values = item.callspec.params if hasattr(item, "callspec") else {}
-    part = next((values[name] for name in PARTS if name in values), None)
-    return item.path.stem if part is None else f"{item.path.stem}[{getattr(part, 'name', part)}]"
+def unit_of(nodeid):
+    path, _, test = nodeid.partition("::")
+    file = Path(path).stem
+    part = f"{file}[{test.partition('[')[2]}"
+    return part if part in COSTS_S else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Units(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return unit_of(nodeid)
+    return Units(config, log)
 
 
 @pytest.hookimpl(trylast=True)  # after pytest's own order
 def pytest_collection_modifyitems(items):
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(unit_of(item)))
-    items.sort(key=lambda item: -COSTS_S.get(unit_of(item), USUAL_S))
+    items.sort(key=lambda item: -COSTS_S.get(unit_of(item.nodeid), USUAL_S))
 
 
 def run_program(*arguments):

@@ -1,5 +1,5 @@
 """Random checkpoints of the published models' shapes under transformers: prompts, logits, and how far the library's
-own bfloat16 run is from its float32 one.
+own bfloat16 run is from its float32 one. Long prompts go to narrow models with the same heads and constants.
 
     python tests/oracle/real_shapes.py [PRESET...]
 
@@ -23,28 +23,26 @@ import make_checkpoint  # noqa: E402
 
 N_LAYERS = 2
 LENGTHS = [1, 2, 17, 64, 255, 600]
-EXTRA_LENGTHS = {"Phi-3-mini-4k": [2100],  # beyond the window of 2047
-                 "Phi-3.5-mini": [4097]}   # beyond the original length: the long factors
-EAGER_LIMIT = 2500
+LONG = {"Phi-3-mini-4k-narrow": 2100,  # beyond the window of 2047
+        "Phi-3.5-mini-narrow": 4097}   # beyond the original length: the long factors
+PRESETS = [*make_checkpoint.REAL, *LONG]
 BFLOAT16_KL = Path(__file__).with_name("bfloat16_kl.json")
 
 
 def prompts(preset):
     """Ids of each length, as arrays."""
-    n_vocab = make_checkpoint.REAL[preset]["vocab_size"]
+    n_vocab = {**make_checkpoint.REAL, **make_checkpoint.NARROW}[preset]["vocab_size"]
+    lengths = [LONG[preset]] if preset in LONG else LENGTHS
     return [np.random.Generator(np.random.PCG64([n_vocab, n])).integers(3, n_vocab, n)
-            for n in LENGTHS + EXTRA_LENGTHS.get(preset, [])]
+            for n in lengths]
 
 
 @torch.no_grad()
 def logits_of(folder, dtype, all_ids):
-    """Float32 arrays [len(ids), vocabulary], by the library's eager attention; by sdpa where that takes too much memory."""
+    """Float32 arrays [len(ids), vocabulary], by the library's eager attention."""
     transformers.logging.disable_progress_bar()
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
-    found = []
-    for ids in all_ids:
-        model.set_attn_implementation("eager" if len(ids) <= EAGER_LIMIT else "sdpa")
-        found.append(model(torch.tensor(ids)[None], use_cache=False).logits[0].float().numpy())
+    found = [model(torch.tensor(ids)[None], use_cache=False).logits[0].float().numpy() for ids in all_ids]
     del model
     gc.collect()
     return found
@@ -78,7 +76,7 @@ def main():
     known = json.loads(BFLOAT16_KL.read_text()) if BFLOAT16_KL.exists() else {}
     with tempfile.TemporaryDirectory() as temporary:
         parent = Path(os.environ.get("PHI_ORACLE_CACHE", temporary))
-        for preset in sys.argv[1:] or make_checkpoint.REAL:
+        for preset in sys.argv[1:] or PRESETS:
             folder = cached_checkpoint(parent, preset, N_LAYERS)
             logits = logits_of(folder, torch.float32, prompts(preset))
             known[preset] = float(f"{bfloat16_kl(folder, preset, logits):.3g}")

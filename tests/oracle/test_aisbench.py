@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 
+import greedy
 import pytest
 import torch
 from conftest import ROOT
@@ -34,24 +35,26 @@ def questions(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def by_transformers(questions):
-    """{"chat" or "completions": [(text, number of tokens) of each question]}, greedy in float32, one at a time."""
+def by_transformers(questions, phidelity):
+    """{"chat" or "completions": [(text, number of tokens) of each question]}, greedy in float32."""
     tokenizer = AutoTokenizer.from_pretrained(CHAT)
     model = AutoModelForCausalLM.from_pretrained(CHAT, dtype=torch.float32).eval()
+    ends = model.generation_config.eos_token_id
 
-    def answer(prompt):
-        ids = torch.tensor([tokenizer.encode(prompt, add_special_tokens=False)])
-        out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=MAX_TOKENS)
-        new = out[0, ids.shape[1]:]
-        return tokenizer.decode(new, skip_special_tokens=True), len(new)
+    def answers(texts):
+        prompts = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
+        found = greedy.program_answers(phidelity, CHAT, prompts, MAX_TOKENS)
+        for ids, answer in zip(prompts, found):
+            assert greedy.confirmed(model, ids, answer) and not greedy.crosses(model.config, ids, len(answer))
+            assert [i for i, token in enumerate(answer, 1) if token in ends or i == MAX_TOKENS] == [len(answer)]
+        return [(tokenizer.decode(answer, skip_special_tokens=True), len(answer)) for answer in found]
 
     def chat(question):
         messages = [{"role": "user", "content": question}]
         return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
     asked = [line["question"] for line in questions[1]]
-    with torch.inference_mode():
-        return {"chat": [answer(chat(q)) for q in asked], "completions": [answer(q) for q in asked]}
+    return {"chat": answers([chat(question) for question in asked]), "completions": answers(asked)}
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ that of transformers' own bfloat16 run (bfloat16_kl.json). real_shapes.py has th
 """
 import json
 
-import make_checkpoint
 import numpy as np
 import pytest
 import real_shapes
@@ -27,7 +26,7 @@ class Answers:
         self.logits = real_shapes.logits_of(folder, torch.float32, self.prompts)
 
 
-@pytest.fixture(scope="module", params=list(make_checkpoint.REAL))
+@pytest.fixture(scope="module", params=real_shapes.PRESETS)
 def answers(request, checkpoint):
     return Answers(request.param, checkpoint(request.param, real_shapes.N_LAYERS))
 
