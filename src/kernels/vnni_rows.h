@@ -106,8 +106,8 @@ PHI_INLINE __m512i w8_row(const char *w, const int8_t *x, size_t k)
     __m512i even = _mm512_setzero_si512(), odd = _mm512_setzero_si512();
     size_t at = 0;
     for (; at + 2 * STEP <= k; at += 2 * STEP) {
-        prefetch(w + at + STREAM_AHEAD);
-        prefetch(w + at + STREAM_AHEAD + STEP);
+        prefetch_stream(w + at);
+        prefetch_stream(w + at + STEP);
         even = dot(even, unsigned_w8(whole_step(w, at, k)), _mm512_load_si512(x + at));
         odd = dot(odd, unsigned_w8(whole_step(w, at + STEP, k)), _mm512_load_si512(x + at + STEP));
     }

@@ -59,7 +59,7 @@ PHI_INLINE void four_steps(__m512i sums[W4_ROWS_TOKENS], const char *w, size_t b
             continue;
         __m512i bytes = row_step(w, at, n_bytes);
         __asm__("" : "+v"(bytes)); /* or gcc loads it twice */
-        prefetch(w + at + STREAM_AHEAD);
+        prefetch_stream(w + at);
         PHI_UNROLL
         for (size_t t = 0; t < n; t++) {
             const int8_t *x_step = x + t * ld_x + 2 * at;
