@@ -244,7 +244,7 @@ static const void *interleave(const struct linear *l)
         return NULL;
     char *to = (char *)phi_compute_scratch(l->c, 0) + strip_bytes(w->n_in) +
                partial_bytes(w->segmented, n);
-    const size_t n_cols = w->segmented ? segment_cols(w->n_in, FLOAT_UNIT) : w->n_in;
+    const size_t n_cols = l->segment_cols ? l->segment_cols : w->n_in;
     const size_t part_bytes = phi_interleaved_bytes(n, n_cols);
     for (size_t begin = 0, i = 0; begin < w->n_in; begin += n_cols, i++) {
         const char *x = (const char *)l->x->data + begin * phi_dtype_bytes(l->x->dtype);

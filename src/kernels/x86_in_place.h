@@ -144,25 +144,6 @@ PHI_INLINE void in_place_tile(const struct in_place *s, struct strip_prefetch *n
         _mm512_store_ps(lanes + r * stride + p * 64, acc[r][p]);
 }
 
-/* Each of these takes a pair of registers to one, adding what reduce8 adds at that depth, in both
- * tokens: lanes i and i + 4, then i and i + 2, then i and i + 1. */
-PHI_INLINE __m512 meet_at_4(__m512 a, __m512 b) /* a a' b b', four lanes each; ' the second token */
-{
-    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
-}
-
-PHI_INLINE __m512 meet_at_2(__m512 a, __m512 b)
-{
-    __m512d p = _mm512_castps_pd(a), q = _mm512_castps_pd(b);
-    return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(p, q)),
-                         _mm512_castpd_ps(_mm512_unpackhi_pd(p, q)));
-}
-
-PHI_INLINE __m512 meet_at_1(__m512 a, __m512 b)
-{
-    return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xDD));
-}
-
 /* Eight rows of lanes, for two tokens -> their sums: rows 0 to 3, the same of the second token,
  * rows 4 to 7, the same. */
 PHI_INLINE __m512 meet_rows(const char *lanes, size_t stride)

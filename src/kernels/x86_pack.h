@@ -86,7 +86,7 @@ PHI_INLINE void pack_strip(const struct phi_matmul *a, const struct pack_form fo
 }
 
 /* Names the next strip's lines to the second level while this one is computed: this thread's next
- * strip stands right behind (ops.c). Calls spread them evenly over the tiles. */
+ * strip mostly stands right behind (threads.h). Calls spread them evenly over the tiles. */
 struct strip_prefetch {
     const char *row;
     size_t row_bytes, ld_bytes; /* row_bytes in whole lines */

@@ -25,26 +25,38 @@ struct strip_form {
     size_t x_bytes; /* of one element */
 };
 
+/* Each of these takes a pair of registers to one, adding what reduce8 adds at that depth in each of
+ * the dot products they hold, eight lanes each: lanes i and i + 4, then i and i + 2, then i and i
+ * + 1. */
+PHI_INLINE __m512 meet_at_4(__m512 a, __m512 b)
+{
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
+}
+
+PHI_INLINE __m512 meet_at_2(__m512 a, __m512 b)
+{
+    __m512d p = _mm512_castps_pd(a), q = _mm512_castps_pd(b);
+    return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(p, q)),
+                         _mm512_castpd_ps(_mm512_unpackhi_pd(p, q)));
+}
+
+PHI_INLINE __m512 meet_at_1(__m512 a, __m512 b)
+{
+    return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xDD));
+}
+
 /* The lanes' first two additions for the eight rows of one token. Of row i < 4 the quarter i of the
  * result holds c[0], c[1], and then those of row i + 4. */
 PHI_INLINE __m512 reduce_rows(const __m512 acc[BLOCK_REGISTERS])
 {
-    __m512 low = _mm512_add_ps(_mm512_shuffle_f32x4(acc[0], acc[1], 0x88),
-                               _mm512_shuffle_f32x4(acc[0], acc[1], 0xDD));
-    __m512 high = _mm512_add_ps(_mm512_shuffle_f32x4(acc[2], acc[3], 0x88),
-                                _mm512_shuffle_f32x4(acc[2], acc[3], 0xDD));
-    __m512d even = _mm512_unpacklo_pd(_mm512_castps_pd(low), _mm512_castps_pd(high));
-    __m512d odd = _mm512_unpackhi_pd(_mm512_castps_pd(low), _mm512_castps_pd(high));
-    return _mm512_add_ps(_mm512_castpd_ps(even), _mm512_castpd_ps(odd));
+    return meet_at_2(meet_at_4(acc[0], acc[1]), meet_at_4(acc[2], acc[3]));
 }
 
 /* The third addition, for two tokens: eight sums of the first, eight of the second. */
 PHI_INLINE __m512 reduce_tokens(__m512 first, __m512 second)
 {
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    __m512 sums = _mm512_add_ps(_mm512_shuffle_ps(first, second, 0x88),
-                                _mm512_shuffle_ps(first, second, 0xDD));
-    return _mm512_permutexvar_ps(order, sums);
+    return _mm512_permutexvar_ps(order, meet_at_1(first, second));
 }
 
 /* sums [pair of tokens][token of the pair][row]. */

@@ -233,8 +233,7 @@ static void merge_span(struct phi_tile *t)
 static void attend_span(struct phi_tile *t, size_t base)
 {
     const struct phi_tile_way *way = tile_way(t);
-    const size_t end =
-        phi_size_min(t->first_position + (t->n_rows - 1) / t->group + 1, base + PHI_KEY_SPAN);
+    const size_t end = phi_size_min(phi_tile_last(t) + 1, base + PHI_KEY_SPAN);
     way->begin_span(t, base);
     for (; base < end; base += PHI_KEY_BLOCK) {
         size_t lo, hi;
@@ -313,6 +312,11 @@ struct unit {
     size_t kv_head;
 };
 
+static size_t n_units(const struct phi_pass *p)
+{
+    return p->n_tiles * (size_t)p->net->config.n_kv_heads;
+}
+
 static struct unit unit_at(const struct phi_pass *p, size_t index)
 {
     const size_t n_heads = (size_t)p->net->config.n_kv_heads;
@@ -325,7 +329,7 @@ static struct unit unit_at(const struct phi_pass *p, size_t index)
 static bool announce(const struct run *run, size_t index, struct phi_tile *next)
 {
     const struct phi_pass *p = run->p;
-    if (p->n_parts > 1 || index == p->n_tiles * (size_t)p->net->config.n_kv_heads)
+    if (p->n_parts > 1 || index == n_units(p))
         return false;
     const struct unit unit = unit_at(p, index);
     *next = describe_tile(run, unit.tile, unit.kv_head);
@@ -363,16 +367,17 @@ static void run_item(void *context, size_t item, int thread)
     finish(&t, tile->first_row, run->out);
 }
 
-/* Item = (KV head, tile): the spans of a tile that was cut meet. */
+/* Item = unit: the spans of a tile that was cut meet. */
 static void join_item(void *context, size_t item, int thread)
 {
     const struct run *run = context;
     const struct phi_pass *p = run->p;
-    const struct phi_attn_tile *tile = &p->ws->tiles[item % p->n_tiles];
+    const struct unit unit = unit_at(p, item);
+    const struct phi_attn_tile *tile = unit.tile;
     struct phi_tile t;
     if (tile->n_spans == 0)
         return;
-    make_tile(&t, run, tile, item / p->n_tiles, thread);
+    make_tile(&t, run, tile, unit.kv_head, thread);
     for (size_t i = 0; i < tile->n_spans; i++) {
         take_slot(&t, tile, i);
         merge_span(&t);
@@ -383,8 +388,7 @@ static void join_item(void *context, size_t item, int thread)
 void phi_attention_run(struct phi_pass *p, int layer, const struct phi_acts *out)
 {
     struct run run = {p, layer, out};
-    const size_t n_units = p->n_tiles * (size_t)p->net->config.n_kv_heads;
-    phi_compute_each(&p->ws->compute, n_units * p->n_parts, run_item, &run);
+    phi_compute_each(&p->ws->compute, n_units(p) * p->n_parts, run_item, &run);
     if (p->n_parts > 1)
-        phi_compute_each(&p->ws->compute, n_units, join_item, &run);
+        phi_compute_each(&p->ws->compute, n_units(p), join_item, &run);
 }
