@@ -30,7 +30,7 @@ struct phi_job {
     /* The client left, or the server stops: end the work soon. From the watcher's thread, while
      * pull may run on another; the job is still woken and freed as usual. */
     void (*cancel)(struct phi_job *job);
-    void (*free)(struct phi_job *job); /* HTTP thread, once, when the exchange is over */
+    void (*free)(struct phi_job *job); /* HTTP thread, once: it is done, or the exchange over */
 };
 
 struct phi_http_side; /* the carrier's own part of it */

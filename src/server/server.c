@@ -1,5 +1,5 @@
 /* server.c: the life of a server (server.h), and the way of an exchange through it: the gate, then
- * the route; counted and logged when it is over. */
+ * the route; counted when it is answered, logged when it is over. */
 #include "server/server.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -68,14 +68,16 @@ static bool is_logged(const struct phi_server_options *o, struct phi_str path)
     return o->access_log;
 }
 
-static void ended(struct phi_exchange *x, int http_status, bool whole, double seconds)
+static void answered(struct phi_exchange *x, int http_status, double seconds)
 {
-    struct phi_server *s = x->server;
+    phi_metrics_http_ended(x->server->metrics, x->method, phi_route_name(x->path), http_status,
+                           seconds);
+}
+
+static void ended(struct phi_exchange *x, int http_status, bool whole)
+{
     char line[512];
-    if (http_status > 0)
-        phi_metrics_http_ended(s->metrics, x->method, phi_route_name(x->path), http_status,
-                               seconds);
-    if (!is_logged(s->options, x->path))
+    if (!is_logged(x->server->options, x->path))
         return;
     phi_access_line(x->peer, x->method, phi_buf_str(&x->target), http_status, line, sizeof line);
     phi_log(PHI_LOG_INFO, whole ? "%s" : "%s (the client left)", line);
@@ -87,6 +89,7 @@ static const struct phi_http_callbacks http_callbacks = {
     .wants_body = phi_gate_is_open,
     .handle = handle,
     .before_answer = add_headers,
+    .answered = answered,
     .ended = ended,
 };
 

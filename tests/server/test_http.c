@@ -37,7 +37,8 @@ struct test_job {
     atomic_bool cancelled;
 };
 
-static atomic_int n_cancelled, n_freed, n_ended, n_whole;
+static atomic_int n_cancelled, n_freed, n_answered, n_ended, n_whole;
+static atomic_int answered_us; /* how long it takes to count an answer */
 
 static void *produce(void *arg)
 {
@@ -133,11 +134,18 @@ static void before_answer(struct phi_exchange *x)
     phi_gate_add_headers(x);
 }
 
-static void ended(struct phi_exchange *x, int http_status, bool whole, double seconds)
+static void answered(struct phi_exchange *x, int http_status, double seconds)
+{
+    (void)x;
+    assert_true(http_status > 0 && seconds >= 0);
+    usleep((useconds_t)atomic_load(&answered_us));
+    atomic_fetch_add(&n_answered, 1);
+}
+
+static void ended(struct phi_exchange *x, int http_status, bool whole)
 {
     (void)x;
     (void)http_status;
-    assert_true(seconds >= 0);
     atomic_fetch_add(&n_whole, whole);
     atomic_fetch_add(&n_ended, 1);
 }
@@ -158,7 +166,7 @@ static const char *const stars[] = {"*"};
 static struct fixture *fixture_start(void)
 {
     static const struct phi_http_callbacks callbacks = {phi_gate_is_open, handle, before_answer,
-                                                        ended};
+                                                        answered, ended};
     struct phi_error err = {0};
     struct fixture *f = phi_calloc(1, sizeof *f);
     int fd;
@@ -181,6 +189,8 @@ static struct fixture *fixture_start(void)
         fail_msg("%s", err.text);
     atomic_store(&n_cancelled, 0);
     atomic_store(&n_freed, 0);
+    atomic_store(&answered_us, 0);
+    atomic_store(&n_answered, 0);
     atomic_store(&n_ended, 0);
     atomic_store(&n_whole, 0);
     return f;
@@ -401,6 +411,34 @@ static bool wait_for(const atomic_int *counter, int value, double seconds)
     return atomic_load(counter) == value;
 }
 
+/* However long that takes: who has the last byte of an answer is not told that it is still to come. */
+static void test_an_answer_is_counted_before_it_is_there(void **state)
+{
+    struct fixture *f = fixture_start();
+    (void)state;
+    atomic_store(&answered_us, 50000);
+    static const struct {
+        const char *path, *last_bytes;
+    } cases[] = {{"/", "GET / 0 "}, {"/later", "20 pieces"}, {"/stream", "zzz\r\n"}};
+    for (int i = 0; i < 3; i++) {
+        struct phi_buf heard = {0};
+        char request[128];
+        bool closed;
+        int fd = dial(f);
+        snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", cases[i].path);
+        say(fd, request);
+        hear(fd, cases[i].last_bytes, 5, &heard, &closed);
+        assert_true(heard.data && strstr(heard.data, cases[i].last_bytes));
+        assert_int_equal(atomic_load(&n_answered), i + 1);
+        assert_int_equal(atomic_load(&n_freed), i);
+        phi_buf_deinit(&heard);
+        close(fd);
+    }
+    assert_true(wait_for(&n_ended, 3, 2));
+    assert_int_equal(atomic_load(&n_answered), 3);
+    fixture_stop(f);
+}
+
 static void test_client_leaves(void **state)
 {
     struct fixture *f = fixture_start();
@@ -423,6 +461,7 @@ static void test_client_leaves(void **state)
     }
     assert_true(wait_for(&n_ended, 4, 2));
     assert_int_equal(atomic_load(&n_whole), 0);
+    assert_int_equal(atomic_load(&n_answered), 2); /* what was begun */
     fixture_stop(f);
 }
 
@@ -603,6 +642,7 @@ int main(void)
         cmocka_unit_test(test_endless_chunks),
         cmocka_unit_test(test_pipelined),
         cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_an_answer_is_counted_before_it_is_there),
         cmocka_unit_test(test_client_leaves),
         cmocka_unit_test(test_time_limits),
         cmocka_unit_test(test_slow_reader),

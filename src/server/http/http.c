@@ -58,7 +58,7 @@ struct phi_http_side {
     struct phi_connection *peer;
     double start_s;
     size_t n_dropped; /* bytes of a body that nobody wants */
-    bool has_header, keeps_body, is_dispatched, is_streaming, stream_ended;
+    bool has_header, keeps_body, is_dispatched, is_streaming, is_complete;
     atomic_bool client_left;
     size_t n_sent; /* of x.stream */
     int http_status;
@@ -174,6 +174,24 @@ static void cancel_job(void *exchange)
     phi_exchange_wake(x);
 }
 
+/* What is sent after this ends the answer, or nothing more is sent. The work is done: from here on a
+ * client that leaves ends nothing, and one that leaves after the last byte has had all of it. */
+static void complete_answer(struct phi_http_side *side)
+{
+    struct phi_http *h = side->http;
+    struct phi_exchange *x = &side->x;
+    if (side->is_complete)
+        return;
+    side->is_complete = true;
+    if (x->job) {
+        phi_watch_attend(h->watch, side->peer, NULL);
+        x->job->free(x->job);
+        x->job = NULL;
+    }
+    if (side->http_status > 0)
+        h->callbacks.answered(x, side->http_status, phi_clock_s() - side->start_s);
+}
+
 static void end_exchange(void *cls, struct MHD_Connection *connection, void **con_cls,
                          enum MHD_RequestTerminationCode why)
 {
@@ -184,15 +202,11 @@ static void end_exchange(void *cls, struct MHD_Connection *connection, void **co
     if (!side)
         return;
     struct phi_exchange *x = &side->x;
-    if (x->job) {
-        phi_watch_attend(h->watch, side->peer, NULL);
-        x->job->free(x->job);
-        x->job = NULL;
-    }
+    complete_answer(side);
     if (side->is_dispatched) {
         bool whole =
             why == MHD_REQUEST_TERMINATED_COMPLETED_OK && !atomic_load(&side->client_left);
-        h->callbacks.ended(x, side->http_status, whole, phi_clock_s() - side->start_s);
+        h->callbacks.ended(x, side->http_status, whole);
         atomic_fetch_sub(&h->n_active, 1);
     }
     phi_watch_await(h->watch, side->peer, h->options->idle_timeout_s);
@@ -348,20 +362,6 @@ static void carry_stream(struct phi_exchange *x)
     phi_exchange_add_header(x, "X-Accel-Buffering", "no");
 }
 
-/* The work is done: from here on a client that leaves ends nothing, and one that leaves after the
- * last byte has had all of it. */
-static void let_client_leave(struct phi_http_side *side)
-{
-    if (side->x.job)
-        phi_watch_attend(side->http->watch, side->peer, NULL);
-}
-
-static void end_stream(struct phi_http_side *side)
-{
-    side->stream_ended = true;
-    let_client_leave(side);
-}
-
 /* The library's hook for more of a streaming answer: pulls the job until there is something to send,
  * or until it must wait. */
 static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max)
@@ -372,14 +372,14 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max)
     while (side->n_sent == x->stream.n) {
         if (x->stream.failed || atomic_load(&side->client_left))
             return MHD_CONTENT_READER_END_WITH_ERROR;
-        if (side->stream_ended)
+        if (side->is_complete)
             return MHD_CONTENT_READER_END_OF_STREAM;
         phi_buf_clear(&x->stream);
         side->n_sent = 0;
         forget_news(side);
         enum phi_job_state state = x->job->pull(x, x->job);
         if (state == PHI_JOB_DONE)
-            end_stream(side);
+            complete_answer(side);
         if (state == PHI_JOB_WAIT && x->stream.n == 0 && !x->stream.failed &&
             sleep_until_woken(side))
             return 0;
@@ -427,7 +427,7 @@ static enum MHD_Result advance(struct phi_http_side *side)
             return MHD_YES;
     }
     if (!side->is_streaming)
-        let_client_leave(side);
+        complete_answer(side);
     return queue_answer(side);
 }
 

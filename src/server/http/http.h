@@ -1,7 +1,7 @@
 /* http.h: HTTP itself: connections in, exchanges out. The only file pair that knows libmicrohttpd.
  *
  * The library's threads read requests and send answers; what an exchange does between the two is up to
- * the three callbacks and the job they leave behind (exchange.h). */
+ * the callbacks and the job they leave behind (exchange.h). */
 #ifndef PHI_SERVER_HTTP_HTTP_H
 #define PHI_SERVER_HTTP_HTTP_H
 
@@ -18,9 +18,12 @@ struct phi_http_callbacks {
     void (*handle)(struct phi_exchange *x);
     /* The answer is being begun: the place for header lines that every answer gets. */
     void (*before_answer)(struct phi_exchange *x);
+    /* The answer is complete, and its last bytes go to the client after this call: who has an answer
+     * finds it counted. Once for each answer that was begun; for one that is broken off, at its end. */
+    void (*answered)(struct phi_exchange *x, int http_status, double seconds);
     /* The exchange is over. http_status 0: the client left before it had an answer; else `whole`
      * tells whether it took all of it. */
-    void (*ended)(struct phi_exchange *x, int http_status, bool whole, double seconds);
+    void (*ended)(struct phi_exchange *x, int http_status, bool whole);
 };
 
 /* Takes over listen_fd. `o` must outlive it. */
