@@ -8,6 +8,10 @@
 enum {
     ROWS = 4,        /* of a tile that reads in place */
     ROWS_TOKENS = 4, /* at most, of such a tile */
+    /* Bytes from what the one token's stream reads to what it names: over the end of a page, where
+     * the processor's own prefetchers stop, and otherwise no further than they are by themselves.
+     */
+    ROW_AHEAD = 1024,
 };
 
 PHI_INLINE __m128 row_scales(const float *scales, size_t n)
@@ -106,8 +110,8 @@ PHI_INLINE __m512i w8_row(const char *w, const int8_t *x, size_t k)
     __m512i even = _mm512_setzero_si512(), odd = _mm512_setzero_si512();
     size_t at = 0;
     for (; at + 2 * STEP <= k; at += 2 * STEP) {
-        prefetch_stream(w + at);
-        prefetch_stream(w + at + STEP);
+        prefetch(w + at + ROW_AHEAD);
+        prefetch(w + at + ROW_AHEAD + STEP);
         even = dot(even, unsigned_w8(whole_step(w, at, k)), _mm512_load_si512(x + at));
         odd = dot(odd, unsigned_w8(whole_step(w, at + STEP, k)), _mm512_load_si512(x + at + STEP));
     }
@@ -116,7 +120,8 @@ PHI_INLINE __m512i w8_row(const char *w, const int8_t *x, size_t k)
     return _mm512_add_epi32(even, odd);
 }
 
-/* One token. Rows are read one after the other, each to its end: memory is fastest as one stream. */
+/* One token. Rows are read one after the other, each to its end: memory is fastest as one stream,
+ * and the processor's own prefetchers follow it best without ours. */
 static void w8_stream(const struct phi_quant_matmul *a)
 {
     int32_t lanes[PHI_STRIP_ROWS][PHI_STRIP_ROWS] __attribute__((aligned(64))) = {{0}};

@@ -48,7 +48,40 @@ enum {
     TILE_ROWS = 4,   /* rows of 4 KiB share a set of the L1 cache: more would push each other out */
     TILE_TOKENS = 3, /* the most that a tile is made for: what sixteen registers hold */
     CHUNK_K = 32,    /* elements between two prefetches: a cache line of 16-bit weights */
+    STREAM_BYTES = 20480, /* of a tile at most, so that it and the next one fit the L1 cache */
 };
+
+/* What a tile names while it is computed: the processor's own prefetchers stop at the end of a
+ * page, often a row's. Whole rows behind one another are one stream, whose lines are named in their
+ * order into the first level, which is what the prefetchers of the second follow best. Where rows
+ * lie apart, or are too long or come in segments, the next tile's are named side by side and into
+ * the second: the misses in flight of the first are fewer. */
+struct next_tile {
+    const char *stream; /* or NULL */
+    size_t tile_bytes;
+};
+
+PHI_INLINE struct next_tile next_tile(const struct phi_matmul *a, const char *w, size_t w_bytes)
+{
+    const size_t bytes = TILE_ROWS * a->ld_w * w_bytes;
+    const bool one_stream = a->ld_w == a->k && a->segment_k == 0 && bytes <= STREAM_BYTES;
+    return (struct next_tile){one_stream ? w + bytes : NULL, bytes};
+}
+
+/* As many lines as the tile reads at `at` of its rows. */
+PHI_INLINE void prefetch_next(struct next_tile *next, const char *const w[], size_t at,
+                              const size_t n_rows)
+{
+    PHI_UNROLL
+    for (size_t r = 0; r < n_rows; r++) {
+        if (next->stream)
+            _mm_prefetch(next->stream + r * 64, _MM_HINT_T0);
+        else
+            _mm_prefetch(w[r] + at + next->tile_bytes, _MM_HINT_T1);
+    }
+    if (next->stream)
+        next->stream += n_rows * 64;
+}
 
 /* p itself, or, where a row ends within a step, a copy of what it still holds with zeros behind. */
 static inline const void *padded(unsigned char room[32], const char *p, size_t n_bytes,
@@ -63,7 +96,7 @@ static inline const void *padded(unsigned char room[32], const char *p, size_t n
 /* Columns k..end - 1 of a tile's dot products. n_rows <= TILE_ROWS and n_tokens <= TILE_TOKENS are
  * constants where this is inlined. */
 PHI_INLINE void rows_dots(__m256 acc[][TILE_ROWS], const char *const w[], const char *const x[],
-                          size_t k, size_t end, size_t ahead, const struct dot_form form,
+                          size_t k, size_t end, struct next_tile *next, const struct dot_form form,
                           const size_t n_rows, const size_t n_tokens)
 {
     PHI_UNROLL
@@ -72,10 +105,8 @@ PHI_INLINE void rows_dots(__m256 acc[][TILE_ROWS], const char *const w[], const 
     for (size_t r = 0; r < n_rows; r++)
         acc[t][r] = _mm256_setzero_ps();
     for (; k + CHUNK_K <= end; k += CHUNK_K) {
-        PHI_UNROLL
-        for (size_t r = 0; r < n_rows; r++)
-            for (size_t line = 0; line < CHUNK_K * form.w_bytes; line += 64)
-                _mm_prefetch(w[r] + k * form.w_bytes + ahead + line, _MM_HINT_T1);
+        for (size_t line = 0; line < CHUNK_K * form.w_bytes; line += 64)
+            prefetch_next(next, w, k * form.w_bytes + line, n_rows);
         PHI_UNROLL
         for (size_t i = k; i < k + CHUNK_K; i += form.step_k)
             PHI_UNROLL
@@ -115,10 +146,7 @@ PHI_INLINE void reduce_dots(float *sums, __m256 acc[][TILE_ROWS], const size_t n
 PHI_INLINE void rows_tile(const struct phi_matmul *a, size_t row, size_t token,
                           const struct dot_form form, const size_t n_rows, const size_t n_tokens)
 {
-    /* The hardware's prefetchers stop at the end of a page, often a row's: name the next rows.
-     * Into the second level: the misses in flight of the first are fewer, and that alone costs
-     * a fifth. */
-    const size_t ahead = TILE_ROWS * a->ld_w * form.w_bytes, n_sums = n_tokens * TILE_ROWS;
+    const size_t n_sums = n_tokens * TILE_ROWS;
     const char *w[TILE_ROWS], *x[TILE_TOKENS];
     __m256 acc[TILE_TOKENS][TILE_ROWS];
     float sums[TILE_TOKENS * TILE_ROWS], levels[TREE_LEVELS * TILE_TOKENS * TILE_ROWS];
@@ -126,16 +154,17 @@ PHI_INLINE void rows_tile(const struct phi_matmul *a, size_t row, size_t token,
     PHI_UNROLL
     for (size_t r = 0; r < n_rows; r++)
         w[r] = (const char *)a->w + (row + r) * a->ld_w * form.w_bytes;
+    struct next_tile next = next_tile(a, w[0], form.w_bytes);
     PHI_UNROLL
     for (size_t t = 0; t < n_tokens; t++)
         x[t] = (const char *)a->x + (token + t) * a->ld_x * form.x_bytes;
     if (a->segment_k == 0) {
-        rows_dots(acc, w, x, 0, a->k, ahead, form, n_rows, n_tokens);
+        rows_dots(acc, w, x, 0, a->k, &next, form, n_rows, n_tokens);
         reduce_dots(sums, acc, n_rows, n_tokens);
     } else {
         for (size_t i = 0; i < PHI_N_SEGMENTS; i++) {
             const struct segment s = segment_at(a, i);
-            rows_dots(acc, w, x, s.begin, s.begin + s.n, ahead, form, n_rows, n_tokens);
+            rows_dots(acc, w, x, s.begin, s.begin + s.n, &next, form, n_rows, n_tokens);
             reduce_dots(sums, acc, n_rows, n_tokens);
             tree_add(levels, i, sums, n_sums);
         }
