@@ -83,27 +83,25 @@ class Phidelity:
     def __init__(self, program, model, n_threads):
         self.program, self.model, self.flags = program, model, ["--threads", n_threads]
 
-    def json(self, *arguments):
+    def latency(self, n, n_input, n_output):
+        """Of n requests at once, the second time: the process and what it measured."""
         with tempfile.NamedTemporaryFile() as file:
-            run = Run([self.program, "bench", *arguments, "--output-json", file.name, *self.flags])
+            run = Run([self.program, "bench", "latency", self.model, "--batch-size", n, "--num-iters-warmup", 1,
+                       "--num-iters", 1, "--input-len", n_input, "--output-len", n_output, "--output-json", file.name,
+                       *self.flags])
             return run, json.loads(Path(file.name).read_text())
 
-    def latency(self, n_input, n_output):
-        return self.json("latency", self.model, "--batch-size", 1, "--num-iters-warmup", 1, "--num-iters", 1,
-                         "--input-len", n_input, "--output-len", n_output)[1]
-
     def speed(self, shapes):
-        n_input, n_output = shapes["input"], shapes["output"]
-        prefill = self.latency(shapes["prefill"], 1)
-        decode = self.latency(n_input, n_output)
+        _, prefill = self.latency(1, shapes["prefill"], 1)
+        runs = {n: self.latency(n, shapes["input"], shapes["output"]) for n in sorted({1, *shapes["requests"]})}
+        decode = runs[1][1]
         result = {"prefill": prefill["prefill_tok_s"], "prefill share": prefill["prefill_peak_ratio"],
                   "peak": prefill["arithmetic_peak_gflops"], "decode": decode["decode_tok_s"],
                   "decode share": decode["decode_bandwidth_ratio"], "read": decode["read_bandwidth_gbs"]}
         for n in shapes["requests"]:
-            run, values = self.json("throughput", self.model, "--num-prompts", n, "--input-len", n_input, "--output-len",
-                                    n_output)
-            result[f"x{n}"] = values["output_tokens_per_second"]
-        return {**result, "memory": run.memory, "private": run.private}
+            result[f"x{n}"] = n * shapes["output"] / runs[n][1]["avg_latency"]
+        largest = runs[max(runs)][0]
+        return {**result, "memory": largest.memory, "private": largest.private}
 
     def startup(self, shapes):
         ids = " ".join(str(100 + i) for i in range(shapes["startup"]))

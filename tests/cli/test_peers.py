@@ -27,6 +27,14 @@ speed) echo '{"decode": 1, "prefill": 2, "x2": 3}' ;;
 esac
 """
 
+# A phidelity whose runs take 2 s each, and which writes down how it was called.
+BENCH_STAND_IN = """#!/bin/sh
+echo "$*" >> "$0.log"
+while [ "$1" != --output-json ]; do shift; done
+echo '{"avg_latency": 2, "decode_tok_s": 20, "prefill_tok_s": 30, "prefill_peak_ratio": 1, "arithmetic_peak_gflops": 1,
+       "decode_bandwidth_ratio": 1, "read_bandwidth_gbs": 1}' > "$2"
+"""
+
 
 class TestPrograms(unittest.TestCase):
     def test_an_engine_without_its_environment_is_left_out(self):
@@ -45,6 +53,22 @@ class TestPrograms(unittest.TestCase):
         self.assertRegex(result.stdout, r"\| vLLM bf16 +\| +1 \| +2 \| +3 \|")
         self.assertIn("| phidelity bf16 : vLLM bf16 |", result.stdout)
         self.assertNotIn("OpenVINO", result.stdout)
+
+
+class TestPhidelity(unittest.TestCase):
+    def test_all_speeds_are_of_a_second_run(self):
+        folder = Path(tempfile.mkdtemp(prefix="phidelity-peers-"))
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        program = folder / "program"
+        program.write_text(BENCH_STAND_IN)
+        program.chmod(0o755)
+        shapes = {"prefill": 512, "input": 128, "output": 64, "requests": [1, 16]}
+        values = peers.Phidelity(program, "model", 2).speed(shapes)
+        self.assertEqual((values["x1"], values["x16"], values["decode"]), (32, 512, 20))
+        calls = (folder / "program.log").read_text().splitlines()
+        self.assertEqual([call.split(" --output-json")[0] for call in calls], [
+            f"bench latency model --batch-size {n} --num-iters-warmup 1 --num-iters 1 --input-len {n_input} "
+            f"--output-len {n_output}" for n, n_input, n_output in ((1, 512, 1), (1, 128, 64), (16, 128, 64))])
 
 
 class TestRatios(unittest.TestCase):
@@ -81,6 +105,19 @@ class TestAnswers(unittest.TestCase):
         self.assertEqual((answers, engine.positions), ([[0, 1, 2, 3]] * 2, [3, 4, 5]))
         first_s, others_s = measure.answer(engine, 2, 3, 4)
         self.assertTrue(first_s > 0 and others_s > 0)
+
+    def test_memory_is_touched_before_anything_is_measured(self):
+        prompts = []
+
+        class Seen(Counting):
+            def generate(self, asked, n_output):
+                prompts.append((n_output, asked))
+                return super().generate(asked, n_output)
+        values = measure.speed(Seen(), {"prefill": 9, "input": 5, "output": 8, "requests": [1, 3]})
+        self.assertEqual([(len(asked), len(asked[0]), n) for n, asked in prompts],
+                         [(3, 5, 4), (1, 9, 1), (1, 5, 8), (1, 5, 8), (3, 5, 8)])
+        self.assertEqual(len({tuple(prompt) for _, asked in prompts for prompt in asked}), 9)  # each another
+        self.assertEqual(list(values), ["prefill", "decode", "x1", "x3"])
 
     def test_an_answer_that_ends_early_is_no_figure(self):
         with self.assertRaisesRegex(SystemExit, r"2 answers of 4 tokens were asked for, not \[3, 3\]"):
