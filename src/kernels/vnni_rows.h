@@ -120,8 +120,7 @@ PHI_INLINE __m512i w8_row(const char *w, const int8_t *x, size_t k)
     return _mm512_add_epi32(even, odd);
 }
 
-/* One token. Rows are read one after the other, each to its end: memory is fastest as one stream,
- * and the processor's own prefetchers follow it best without ours. */
+/* One token. Rows are read one after the other, each to its end: memory is fastest as one stream. */
 static void w8_stream(const struct phi_quant_matmul *a)
 {
     int32_t lanes[PHI_STRIP_ROWS][PHI_STRIP_ROWS] __attribute__((aligned(64))) = {{0}};
