@@ -1,12 +1,13 @@
 /* avx512.c: the kernels for AVX-512 F, BW, DQ and VL. A register holds the lanes of two rows when
  * tokens are many (x86_strip.h), of two tokens when they are few (x86_in_place.h), of one row for a
  * single token, where memory sets the speed (x86_rows.h). Integer products are in x86_maddubs.h;
- * the kernels of x86_lanes.h serve here too. Attention has no lanes in its registers and uses whole
- * ones (x86_attention.h, x86_sum.h). */
+ * the kernels of x86_lanes.h serve here too. Attention of few queries has products of its own
+ * (x86_keys.h, x86_sum.h), that of many has no lanes in its registers (x86_attention.h). */
 #include "kernels/avx512.h"
 #include "kernels/fit_rows.h"
 #include "kernels/x86_attention.h"
 #include "kernels/x86_in_place.h"
+#include "kernels/x86_keys.h"
 #include "kernels/x86_maddubs.h"
 #include "kernels/x86_quantize.h"
 #include "kernels/x86_sum.h"
@@ -62,7 +63,9 @@ PHI_INLINE __m512 weight_f16(const void *w, int plane)
 
 void phi_avx512_matmul_f32(const struct phi_matmul *a)
 {
-    if (a->n_tokens == 1)
+    if (are_keys(a))
+        keys_matmul(a, KEYS_F32);
+    else if (a->n_tokens == 1)
         rows_matmul(a, DOT_F32, 1);
     else if (a->x_interleaved)
         in_place_matmul(a, IN_PLACE_F32);
@@ -72,7 +75,9 @@ void phi_avx512_matmul_f32(const struct phi_matmul *a)
 
 void phi_avx512_matmul_bf16(const struct phi_matmul *a)
 {
-    if (a->n_tokens == 1)
+    if (are_keys(a))
+        keys_matmul(a, KEYS_BF16);
+    else if (a->n_tokens == 1)
         rows_matmul(a, DOT_BF16, 1);
     else if (a->x_interleaved)
         in_place_matmul(a, IN_PLACE_BF16);
@@ -82,7 +87,9 @@ void phi_avx512_matmul_bf16(const struct phi_matmul *a)
 
 void phi_avx512_matmul_f16(const struct phi_matmul *a)
 {
-    if (a->n_tokens == 1)
+    if (are_keys(a))
+        keys_matmul(a, KEYS_F16);
+    else if (a->n_tokens == 1)
         rows_matmul(a, DOT_F16, 1);
     else if (a->x_interleaved)
         in_place_matmul(a, IN_PLACE_F16);

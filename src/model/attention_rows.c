@@ -47,7 +47,7 @@ static void begin_span(struct phi_tile *t, size_t base)
     }
 }
 
-enum { PIECE_KEYS = 8 }; /* of one product: the fetching is spread among them */
+enum { PIECE_KEYS = PHI_STRIP_ROWS }; /* of one product: the fetching is spread among them */
 
 static void scores(struct phi_tile *t, size_t base, size_t lo, size_t hi)
 {
