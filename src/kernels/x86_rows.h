@@ -48,14 +48,16 @@ enum {
     TILE_ROWS = 4,   /* rows of 4 KiB share a set of the L1 cache: more would push each other out */
     TILE_TOKENS = 3, /* the most that a tile is made for: what sixteen registers hold */
     CHUNK_K = 32,    /* elements between two prefetches: a cache line of 16-bit weights */
-    STREAM_BYTES = 20480, /* of a tile at most, so that it and the next one fit the L1 cache */
+    STREAM_BYTES = 24576, /* of a tile at most, so that it and what is named fit the L1 cache */
 };
 
 /* What a tile names while it is computed: the processor's own prefetchers stop at the end of a
  * page, often a row's. Whole rows behind one another are one stream, whose lines are named in their
- * order into the first level, which is what the prefetchers of the second follow best. Where rows
- * lie apart, or are too long or come in segments, the next tile's are named side by side and into
- * the second: the misses in flight of the first are fewer. */
+ * order into the first level, which is what the prefetchers of the second follow best, from the
+ * beginning of the tile's last row on. Where rows lie apart, or are too long or come in segments,
+ * the next tile's are named side by side and into the second: the misses in flight of the first are
+ * fewer.
+ */
 struct next_tile {
     const char *stream; /* or NULL */
     size_t tile_bytes;
@@ -65,7 +67,7 @@ PHI_INLINE struct next_tile next_tile(const struct phi_matmul *a, const char *w,
 {
     const size_t bytes = TILE_ROWS * a->ld_w * w_bytes;
     const bool one_stream = a->ld_w == a->k && a->segment_k == 0 && bytes <= STREAM_BYTES;
-    return (struct next_tile){one_stream ? w + bytes : NULL, bytes};
+    return (struct next_tile){one_stream ? w + bytes / TILE_ROWS * (TILE_ROWS - 1) : NULL, bytes};
 }
 
 /* As many lines as the tile reads at `at` of its rows. */
