@@ -14,42 +14,27 @@ enum {
 
 /* ---------------------------------------------------------------- scales of groups */
 
-/* Four words of sixteen rows, of which the mask's bytes are there: quarter q of register i holds
- * row 4 q + i. Rows that do not exist repeat the last one. */
-PHI_INLINE void load_scale_words(const struct phi_quant_matmul *a, size_t at, __mmask16 mask,
-                                 __m512i v[4])
-{
-    const size_t row_bytes = a->ld_scale * phi_dtype_bytes(a->scale_dtype);
-    const char *row = (const char *)a->w_scale + at;
-    __m128i words[16];
-    PHI_UNROLL
-    for (size_t r = 0; r < 16; r++) {
-        words[r] = _mm_maskz_loadu_epi8(mask, row);
-        prefetch(row + PHI_STRIP_ROWS * row_bytes);
-        row += r + 1 < a->n_rows ? row_bytes : 0;
-    }
-    PHI_UNROLL
-    for (size_t i = 0; i < 4; i++) {
-        v[i] = _mm512_inserti32x4(_mm512_castsi128_si512(words[i]), words[4 + i], 1);
-        v[i] = _mm512_inserti32x4(v[i], words[8 + i], 2);
-        v[i] = _mm512_inserti32x4(v[i], words[12 + i], 3);
-    }
-}
-
-/* As pack_scales. A word is one float32, or two bfloat16. What is stored behind the last group is
- * read by nobody; there is room for it. */
+/* As pack_scales: sixteen words of sixteen rows at a time, a word being one float32 or two bfloat16.
+ * Rows that do not exist repeat the last one. What is stored behind the last group is read by
+ * nobody; there is room for it. */
 static void pack_scales16(const struct phi_quant_matmul *a)
 {
     const size_t n_bytes = quant_n_groups(a) * phi_dtype_bytes(a->scale_dtype);
+    const size_t row_bytes = a->ld_scale * phi_dtype_bytes(a->scale_dtype);
     const __m512i odd = _mm512_set1_epi32((int)0xFFFF0000);
     float *to = packed_scales(a);
-    for (size_t at = 0; at < n_bytes; at += 16) {
-        const size_t n = n_bytes - at;
-        __m512i v[4];
-        load_scale_words(a, at, (__mmask16)(n < 16 ? (1u << n) - 1 : 0xFFFF), v);
-        transpose_quarters(v);
+    for (size_t at = 0; at < n_bytes; at += STEP) {
+        const char *row = a->w_scale;
+        __m512i v[16];
         PHI_UNROLL
-        for (int i = 0; i < 4; i++) {
+        for (size_t r = 0; r < 16; r++) {
+            v[r] = row_step(row, at, n_bytes);
+            prefetch(row + at + PHI_STRIP_ROWS * row_bytes);
+            row += r + 1 < a->n_rows ? row_bytes : 0;
+        }
+        transpose16x16(v);
+        PHI_UNROLL
+        for (size_t i = 0; i < 16; i++) {
             if (a->scale_dtype == PHI_BFLOAT16) {
                 _mm512_store_si512(to, _mm512_slli_epi32(v[i], 16));
                 to += PHI_STRIP_ROWS;

@@ -114,7 +114,7 @@ struct phi_quant_matmul {
 /* A strip as bytes, and its scales as float32. */
 static inline size_t phi_quant_scratch_bytes(size_t k)
 {
-    size_t groups = phi_quant_n_sums(k) + PHI_STRIP_ROWS;
+    size_t groups = phi_quant_n_sums(k) + 2 * PHI_STRIP_ROWS;
     return PHI_STRIP_ROWS * (phi_quant_padded(k) + groups * sizeof(float));
 }
 

@@ -8,12 +8,7 @@
 
 #include "kernels/x86_quant.h"
 
-enum {
-    STEP = 64, /* bytes of a register */
-    /* Bytes from what a single stream reads to what it names. The processor's own prefetchers stop at
-     * the end of a page; where ours come closer than theirs they slow them down. */
-    STREAM_AHEAD = 6144,
-};
+enum { STEP = 64 }; /* bytes of a register */
 
 /* STEP bytes at `at` of a row of n_bytes: zeros behind its end, or where a whole step is there. */
 typedef __m512i (*load_step_fn)(const char *row, size_t at, size_t n_bytes);
@@ -108,14 +103,6 @@ PHI_INLINE void transpose16x16(__m512i v[16])
 PHI_INLINE void prefetch(const char *p)
 {
     _mm_prefetch(p, _MM_HINT_T1);
-}
-
-/* The same of a single stream that is at p, each line twice: the second level drops requests when it
- * has too many under way. */
-PHI_INLINE void prefetch_stream(const char *p)
-{
-    prefetch(p + 2 * STREAM_AHEAD);
-    prefetch(p + STREAM_AHEAD);
 }
 
 #endif
