@@ -4,6 +4,7 @@
 #ifndef PHI_KERNELS_X86_KEYS_H
 #define PHI_KERNELS_X86_KEYS_H
 
+#include "kernels/x86_rows.h"
 #include "kernels/x86_strip.h"
 
 enum {
@@ -95,15 +96,14 @@ PHI_INLINE void keys_dots(__m512 sums[KEYS_TOKENS], const struct phi_matmul *a, 
         keys_step(acc, rows, x, k + 8, form, n_tokens);
     }
     for (; k < a->k; k += 8) {
-        unsigned char w_rest[BLOCK_ROWS][32] = {{0}};
-        float x_rest[KEYS_TOKENS][8] = {{0}};
+        unsigned char w_rest[BLOCK_ROWS][32], x_rest[KEYS_TOKENS][32];
         const char *w_at[BLOCK_ROWS];
         const float *x_at[KEYS_TOKENS];
         const size_t n = a->k - k < 8 ? a->k - k : 8;
         for (size_t r = 0; r < BLOCK_ROWS; r++)
-            w_at[r] = memcpy(w_rest[r], rows[r] + k * form.w_bytes, n * form.w_bytes);
+            w_at[r] = padded(w_rest[r], rows[r] + k * form.w_bytes, n * form.w_bytes, true);
         for (size_t t = 0; t < n_tokens; t++)
-            x_at[t] = memcpy(x_rest[t], x[t] + k, n * sizeof(float));
+            x_at[t] = padded(x_rest[t], (const char *)(x[t] + k), n * sizeof(float), true);
         keys_step(acc, w_at, x_at, 0, form, n_tokens);
     }
     PHI_UNROLL
