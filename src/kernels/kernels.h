@@ -111,7 +111,8 @@ struct phi_quant_matmul {
     void *scratch; /* 64-byte aligned, phi_quant_scratch_bytes(k) */
 };
 
-/* A strip as bytes, and its scales as float32. */
+/* A strip as bytes, and its scales as float32, with room for as many groups as a kernel packs at a
+ * time behind the last one. */
 static inline size_t phi_quant_scratch_bytes(size_t k)
 {
     size_t groups = phi_quant_n_sums(k) + 2 * PHI_STRIP_ROWS;
