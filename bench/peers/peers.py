@@ -80,10 +80,8 @@ class Run:
 # ------------------------------------------------------------------------------------ engines
 
 class Phidelity:
-    def __init__(self, program, model, n_threads, kind="bf16"):
+    def __init__(self, program, model, n_threads):
         self.program, self.model, self.flags = program, model, ["--threads", n_threads]
-        if kind != "bf16":  # of a quantised folder: a head that is the embedding, too, which only a load makes 8-bit
-            self.flags += ["--quantization", kind]
 
     def latency(self, n, n_input, n_output):
         """Of n requests at once, the second time: the process and what it measured."""
@@ -191,7 +189,7 @@ def make_engine(name, arguments, model):
     if program == "phidelity":
         ours = arguments.program.resolve()
         folder = model if kind == "bf16" else make_quantized(ours, model, arguments.work, kind)
-        return Phidelity(ours, folder, arguments.threads, kind)
+        return Phidelity(ours, folder, arguments.threads)
     if program == "transformers":
         return Worker("transformers_worker.py", model, arguments.threads)
     return Worker("llama_worker.py", make_gguf(model, arguments.work, kind), arguments.threads)

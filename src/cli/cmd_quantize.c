@@ -33,8 +33,8 @@ static const struct cli_option_group own_group = {
          .max = 65536,
          .help = "of w4a16: weights that share a scale, a multiple of 32; 0 takes 128, 64 or 32"},
         {.name = "quantize-lm-head", .kind = CLI_BOOL, AT(quantize_lm_head),
-         .help = "make the output head 8-bit too, unless it is the embedding; not every reader "
-                 "knows such heads"},
+         .help = "make the output head 8-bit too, with a matrix of its own where it is the "
+                 "embedding; not every reader knows such heads"},
         {.name = "threads", .kind = CLI_INT, AT(threads), .initial = "0", .max = 1024,
          .help = "threads that compute; 0 takes one for each physical core"},
         {0},

@@ -100,22 +100,34 @@ static const struct phi_quantized_matrix *find_quantized(const struct phi_model 
     return NULL;
 }
 
-/* The file's tensors in their order, which is by name. A tied head is not among them. */
+static const struct phi_quantized_matrix *quantized_head(const struct phi_model *m)
+{
+    const struct phi_quantized_matrix *q = phi_net_quantized(m->net);
+    while (q && !phi_str_starts_with(phi_str_from(q->stem), PHI_STR("lm_head")))
+        q = q->next;
+    return q;
+}
+
+/* The head first, which may be a copy of the embedding that the file has no tensor for, then the
+ * others in the file's order. */
 static enum phi_status collect(struct writing *w, struct phi_error *err)
 {
     const struct phi_safetensors *st = w->m->weights;
-    const size_t n = phi_safetensors_n_tensors(st);
-    w->tensors = phi_calloc(n * PARTS, sizeof *w->tensors);
+    const struct phi_quantized_matrix *head = quantized_head(w->m);
+    const size_t n = phi_safetensors_n_tensors(st), most = (n + 1) * PARTS;
+    w->tensors = phi_calloc(most, sizeof *w->tensors);
     if (!w->tensors)
-        return phi_fail_memory(err, "a list of tensors", n * PARTS * sizeof *w->tensors);
+        return phi_fail_memory(err, "a list of tensors", most * sizeof *w->tensors);
+    if (head)
+        PHI_TRY(add_w8(w, head, err));
+    w->head_int8 = head != NULL;
     for (size_t i = 0; i < n; i++) {
         const struct phi_tensor *t = phi_safetensors_at(st, i);
         const struct phi_quantized_matrix *q = find_quantized(w->m, t->name);
         if (!q)
             w->tensors[w->n++] = *t;
-        else
+        else if (q != head)
             PHI_TRY(q->matrix.quant == PHI_W8A8 ? add_w8(w, q, err) : add_w4(w, q, err));
-        w->head_int8 |= q && phi_str_starts_with(t->name, PHI_STR("lm_head."));
     }
     return PHI_OK;
 }
@@ -136,6 +148,7 @@ static enum phi_status copy_file(const char *from_dir, const char *to_dir, const
     return phi_file_write(path->data, phi_buf_str(text), err);
 }
 
+/* A quantised head is no longer the embedding. */
 static enum phi_status set_quantization(const struct writing *w, json_t *config,
                                         struct phi_buf *text, struct phi_error *err)
 {
@@ -148,7 +161,9 @@ static enum phi_status set_quantization(const struct writing *w, json_t *config,
         .head_int8 = w->head_int8,
     };
     json_t *q = phi_quantization_config_make(&layout);
-    if (!q || json_object_set_new(config, "quantization_config", q) != 0)
+    const bool unties = w->head_int8 && w->m->config.tie_word_embeddings;
+    if (!q || json_object_set_new(config, "quantization_config", q) != 0 ||
+        (unties && json_object_set_new(config, "tie_word_embeddings", json_false()) != 0))
         return phi_fail_memory(err, "config.json", 0);
     phi_buf_clear(text);
     phi_json_dump(config, JSON_INDENT(2), text);
@@ -207,6 +222,11 @@ enum phi_status phi_model_write_quantized(const struct phi_model *m, const char 
     if (!m->net || !m->weights || !phi_net_quantized(m->net))
         return phi_fail(err, PHI_ERR_INVALID,
                         "nothing to write: no weights were quantized when the model was opened");
+    if (m->config.quantized)
+        return phi_fail(err, PHI_ERR_INVALID,
+                        "%s: its layers are quantized already; a quantized head is written with "
+                        "them, from the checkpoint of float weights",
+                        m->path);
     struct writing w = {.m = m};
     struct phi_buf path = {0}, text = {0};
     enum phi_status status = write_folder(&w, out_dir, &path, &text, err);

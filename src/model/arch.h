@@ -131,10 +131,11 @@ enum phi_status phi_bind_part(struct phi_net *net, struct phi_linear *l, size_t 
     PHI_PRINTF(7, 8);
 /* True when the checkpoint has the weight of this linear layer, of floats or integers. */
 bool phi_bind_has_linear(const struct phi_net *net, const char *stem_fmt, int layer);
-/* The output head: one of its own under `stem`, or the embedding (without bias). */
+/* The output head: one of its own under `stem`, or the embedding (without bias), whose quantised copy
+ * is remembered under that stem. */
 enum phi_status phi_bind_head(struct phi_net *net, bool with_bias, const char *stem,
                               struct phi_error *err);
-enum phi_status phi_bind_tied_head(struct phi_net *net, struct phi_error *err);
+enum phi_status phi_bind_tied_head(struct phi_net *net, const char *stem, struct phi_error *err);
 /* "stem.weight" and, for a LayerNorm, "stem.bias". */
 enum phi_status phi_bind_norm(struct phi_net *net, struct phi_norm *norm, size_t n, bool with_bias,
                               struct phi_error *err, const char *stem_fmt, ...) PHI_PRINTF(6, 7);

@@ -60,7 +60,7 @@ enum phi_status phi_bind_head(struct phi_net *net, bool with_bias, const char *s
                      (size_t)net->config.hidden_size, with_bias, head_quantization(net), stem, err);
 }
 
-enum phi_status phi_bind_tied_head(struct phi_net *net, struct phi_error *err)
+enum phi_status phi_bind_tied_head(struct phi_net *net, const char *stem, struct phi_error *err)
 {
     const enum phi_quantization quant = head_quantization(net);
     struct phi_linear *head = &net->head;
@@ -69,7 +69,7 @@ enum phi_status phi_bind_tied_head(struct phi_net *net, struct phi_error *err)
     head->n_out = net->embed.n_rows;
     if (!quant)
         return PHI_OK;
-    return phi_weights_quantize(&net->weights, &head->parts[0], quant, "lm_head", err);
+    return phi_weights_quantize(&net->weights, &head->parts[0], quant, stem, err);
 }
 
 enum phi_status phi_bind_norm(struct phi_net *net, struct phi_norm *norm, size_t n, bool with_bias,

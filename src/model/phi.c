@@ -43,11 +43,11 @@ static enum phi_status bind(struct phi_net *net, struct phi_error *err)
     }
     PHI_TRY(phi_bind_norm(net, &net->final_norm, h, true, err, "%s",
                           msft ? "lm_head.ln" : "model.final_layernorm"));
-    if (c->tie_word_embeddings) {
-        PHI_TRY(phi_bind_tied_head(net, err));
-        return phi_weights_vector(&net->weights, &net->head.bias[0], v, err, "lm_head.bias");
-    }
-    return phi_bind_head(net, true, msft ? "lm_head.linear" : "lm_head", err);
+    const char *const head = msft ? "lm_head.linear" : "lm_head";
+    if (!c->tie_word_embeddings)
+        return phi_bind_head(net, true, head, err);
+    PHI_TRY(phi_bind_tied_head(net, head, err));
+    return phi_weights_vector(&net->weights, &net->head.bias[0], v, err, "%s.bias", head);
 }
 
 static void gelu_row(struct phi_pass *p, size_t row, int thread)

@@ -47,7 +47,7 @@ static enum phi_status bind_head(struct phi_net *net, struct phi_error *err)
     if (has_head && net->weights.options->weights)
         phi_log(PHI_LOG_WARNING, "lm_head.weight is ignored: tie_word_embeddings is true, so the "
                                  "embedding serves as the head");
-    return phi_bind_tied_head(net, err);
+    return phi_bind_tied_head(net, "lm_head", err);
 }
 
 static enum phi_status bind(struct phi_net *net, struct phi_error *err)

@@ -38,18 +38,23 @@ def decompress(tensors, stem, scheme, layout):
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("scheme, most", [("w8a8", 0.012), ("w4a16", 0.14)])
-def test_our_folder_is_theirs(phidelity, tmp_path, model, scheme, most):
+@pytest.mark.parametrize("head", [(), ("--quantize-lm-head",)], ids=["layers", "head"])
+def test_our_folder_is_theirs(phidelity, tmp_path, model, scheme, most, head):
     """The library dequantises what we wrote to weights near the original, and transformers runs it
     to logits near ours: it keeps activations of 4-bit layers as floats and rounds 8-bit ones with
     another scale, so they differ a little."""
-    phidelity("quantize", MODELS[model], tmp_path / "q", "--scheme", scheme)
+    phidelity("quantize", MODELS[model], tmp_path / "q", "--scheme", scheme, *head)
     config = json.loads((tmp_path / "q" / "config.json").read_text())["quantization_config"]
-    group = QuantizationConfig.model_validate(config).config_groups["group_0"]
+    groups = QuantizationConfig.model_validate(config).config_groups
+    by_target = {target: group for group in groups.values() for target in group.targets}
     tensors = load_file(tmp_path / "q" / "model.safetensors")
     original = load_file(MODELS[model] / "model.safetensors")
+    original.setdefault("lm_head.weight", original["model.embed_tokens.weight"])
     assert len(stems(tensors)) >= 4 * 5
+    assert ("lm_head" in stems(tensors)) == bool(head)
     for stem in stems(tensors):
-        weight, before = decompress(tensors, stem, group, config["format"]), original[stem + ".weight"].float()
+        group = by_target.get(stem, by_target["Linear"])
+        weight, before = decompress(tensors, stem, group, group.format), original[stem + ".weight"].float()
         assert (weight - before).norm() < most * before.norm(), stem
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "q", dtype=torch.float32)
     with torch.no_grad():
