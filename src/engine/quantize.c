@@ -32,7 +32,7 @@ struct writing {
     struct phi_arena arena; /* names and shapes */
     struct phi_tensor *tensors;
     size_t n;
-    bool head_int8;
+    const struct phi_quantized_matrix *head; /* the output head; NULL: it stays as it is */
     size_t group;
 };
 
@@ -113,20 +113,19 @@ static const struct phi_quantized_matrix *quantized_head(const struct phi_model 
 static enum phi_status collect(struct writing *w, struct phi_error *err)
 {
     const struct phi_safetensors *st = w->m->weights;
-    const struct phi_quantized_matrix *head = quantized_head(w->m);
     const size_t n = phi_safetensors_n_tensors(st), most = (n + 1) * PARTS;
     w->tensors = phi_calloc(most, sizeof *w->tensors);
     if (!w->tensors)
         return phi_fail_memory(err, "a list of tensors", most * sizeof *w->tensors);
-    if (head)
-        PHI_TRY(add_w8(w, head, err));
-    w->head_int8 = head != NULL;
+    w->head = quantized_head(w->m);
+    if (w->head)
+        PHI_TRY(add_w8(w, w->head, err));
     for (size_t i = 0; i < n; i++) {
         const struct phi_tensor *t = phi_safetensors_at(st, i);
         const struct phi_quantized_matrix *q = find_quantized(w->m, t->name);
         if (!q)
             w->tensors[w->n++] = *t;
-        else if (q != head)
+        else if (q != w->head)
             PHI_TRY(q->matrix.quant == PHI_W8A8 ? add_w8(w, q, err) : add_w4(w, q, err));
     }
     return PHI_OK;
@@ -148,6 +147,15 @@ static enum phi_status copy_file(const char *from_dir, const char *to_dir, const
     return phi_file_write(path->data, phi_buf_str(text), err);
 }
 
+/* The head's module, whether it has integers or floats. */
+static const char *head_name(const struct writing *w)
+{
+    if (w->head)
+        return w->head->stem;
+    return phi_safetensors_find(w->m->weights, PHI_STR("lm_head.linear.weight")) ? "lm_head.linear"
+                                                                                 : "lm_head";
+}
+
 /* A quantised head is no longer the embedding. */
 static enum phi_status set_quantization(const struct writing *w, json_t *config,
                                         struct phi_buf *text, struct phi_error *err)
@@ -155,13 +163,11 @@ static enum phi_status set_quantization(const struct writing *w, json_t *config,
     const struct phi_quantization_layout layout = {
         .layers = phi_net_quantized(w->m->net)->matrix.quant,
         .group = w->group,
-        .head = phi_safetensors_find(w->m->weights, PHI_STR("lm_head.linear.weight"))
-                    ? "lm_head.linear"
-                    : "lm_head",
-        .head_int8 = w->head_int8,
+        .head = head_name(w),
+        .head_int8 = w->head != NULL,
     };
     json_t *q = phi_quantization_config_make(&layout);
-    const bool unties = w->head_int8 && w->m->config.tie_word_embeddings;
+    const bool unties = w->head && w->m->config.tie_word_embeddings;
     if (!q || json_object_set_new(config, "quantization_config", q) != 0 ||
         (unties && json_object_set_new(config, "tie_word_embeddings", json_false()) != 0))
         return phi_fail_memory(err, "config.json", 0);
